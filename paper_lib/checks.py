@@ -1,0 +1,32 @@
+"""Checks at the border: every message names the value, what is allowed and, where there is one, a near match."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def near_match(value: object, allowed: Iterable[str]) -> str:
+    """A hint such as `` (did you mean 'split_mnist'?)``, or an empty string where nothing is near.
+
+    >>> near_match("split_minst", ["split_mnist", "split_fmnist"])
+    " (did you mean 'split_mnist'?)"
+    >>> near_match("zebra", ["split_mnist"])
+    ''
+    """
+    found = difflib.get_close_matches(str(value), list(allowed), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
+    """The value itself if it is allowed.
+
+    >>> one_of("dataset", "split_minst", ["split_mnist", "split_fmnist"])
+    Traceback (most recent call last):
+    ...
+    ValueError: dataset='split_minst' is not one of split_mnist, split_fmnist (did you mean 'split_mnist'?)
+    """
+    allowed = list(allowed)
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, allowed))}{near_match(value, allowed)}")
+    return value
