@@ -1,0 +1,55 @@
+"""Continual-learning methods, one a file, all with the contract below.
+
+A method is a frozen configuration with three functions. It never sees the stream: the driver hands it one task's
+training data at a time and asks for predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from paper_lib.data.stream import Spec, Task
+
+Info = Mapping[str, Tensor]
+"""What ``learn`` reports of one task: name to ``(seed, ...)`` tensor, such as ``loss`` ``(seed, epoch)``."""
+
+State = NamedTuple
+"""A nested tree of NamedTuples and tuples whose leaves are tensors: all there is to save.
+
+The tree has the same structure after ``init`` and after every task; leaves may change shape. Seeds come first in every
+leaf; what is ragged over seeds is padded and masked.
+"""
+
+
+def unreported(state: State, fraction: float) -> None:
+    """The default of ``learn``'s ``report``: nobody listens."""
+
+
+class Method(Protocol):
+    """The contract. ``VERSION`` is bumped when the numbers of a method move."""
+
+    VERSION: int
+
+    def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
+        """The state before any data, from shapes and seeds alone."""
+
+    def learn(
+        self, state: State, task: Task, report: Callable[[State, float], None] = unreported
+    ) -> tuple[State, Info]:
+        """The state after one task, from its training data and the method's own memory.
+
+        ``report(state, fraction)`` may be called between epochs with a state from which ``learn`` can go on: given that
+        state and the same task, it must end where the uninterrupted call ends. It ends by building all that prediction
+        needs.
+        """
+
+    def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
+        """Log-probabilities ``(seed, n, unit)`` for stored inputs ``x`` ``(n, *input_shape)``.
+
+        Pure: no labels, no update. ``task_id`` is given in task-incremental streams alone; units outside that task then
+        have log-probability minus infinity.
+        """
