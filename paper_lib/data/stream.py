@@ -10,10 +10,17 @@ whether the task is named at test time (van de Ven and Tolias 2019; Kessler et a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
+
+from paper_lib.checks import one_of
+from paper_lib.data import toy, vision
+from paper_lib.rng import generator
 
 SCENARIOS = ("task_incremental", "domain_incremental", "class_incremental")
 
@@ -107,3 +114,202 @@ class Stream:
     train: tuple[Task, ...]
     held_out: tuple[Task, ...]
     digest: str
+
+
+@dataclass(frozen=True)
+class _Deal:
+    """How a stream is dealt: for each task the raw set and its classes; and the scaling called standard."""
+
+    tasks: tuple[tuple[str, range], ...]
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+
+
+def _in_turn(source: str, num_tasks: int, num_classes: int) -> tuple[tuple[str, range], ...]:
+    return tuple((source, range(num_classes * t, num_classes * (t + 1))) for t in range(num_tasks))
+
+
+# Means and standard deviations are of the training pixels that a stream uses, over 255, each channel by itself; those
+# of Fashion-MNIST are the round numbers of the released code (its pixels have mean 0.286 and sd 0.353).
+_DEALS = {
+    "split_digits": _Deal(_in_turn("digits", 5, 2), (0.3052,), (0.3760,)),
+    "split_mnist": _Deal(_in_turn("mnist", 5, 2), (0.1307,), (0.3081,)),
+    "split_fmnist": _Deal(_in_turn("fashion-mnist", 5, 2), (0.5,), (0.5,)),
+    "split_cifar10": _Deal(_in_turn("cifar-10", 5, 2), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "split_cifar100": _Deal(_in_turn("cifar-100", 10, 10), (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    # The released code's "Split CIFAR-100": CIFAR-10 is the first task, and classes 90 to 99 are left out.
+    "split_cifar10_100": _Deal(
+        (("cifar-10", range(10)), *_in_turn("cifar-100", 9, 10)), (0.5003, 0.4851, 0.4440), (0.2565, 0.2496, 0.2685)
+    ),
+    "toy_pan": _Deal(_in_turn("toy_pan", 5, 2), (0.0, 0.0), (1.0, 1.0)),
+    "toy_gaussians": _Deal(_in_turn("toy_gaussians", 5, 2), (0.0, 0.0), (1.0, 1.0)),
+}
+DATASETS = tuple(_DEALS)
+EVAL_SPLITS = ("test", "validation")
+SCALINGS = ("standard", "unit")
+
+# Blobs, training points a blob, test points a blob. The released code draws 80 a blob for Pan's set, FROMP's code 2,000.
+_TOYS = {"toy_pan": (toy.pan, 80, 80), "toy_gaussians": (toy.gaussians, 800, 200)}
+
+
+def make_stream(
+    dataset: str,
+    scenario: str = "class_incremental",
+    *,
+    eval_split: str = "test",
+    validation_fraction: float = 0.0,
+    validation_seed: int = 0,
+    scaling: str = "standard",
+    toy_points: int | None = None,
+    toy_seed: int = 0,
+) -> Stream:
+    """The stream of a data set in a scenario.
+
+    Source: Kessler et al. 2023, App. A (scenarios) and Sec. 6 (data sets).
+
+    Args:
+        dataset: one of ``DATASETS``.
+        scenario: one of ``SCENARIOS``.
+        eval_split: what tasks are evaluated on, ``test`` or ``validation``.
+        validation_fraction: share of each class's training points that is set aside for validation. It is taken out of
+            training whichever split is evaluated, so that tuning and the final run train on the same points.
+        validation_seed: chooses those points; a run's seeds have no part in it.
+        scaling: ``standard`` (zero mean and unit variance as each data set's users do it) or ``unit`` (pixels in
+            [0, 1]); toys are never scaled.
+        toy_points: training points a blob of a toy set; None for the set's own number (80 or 800).
+        toy_seed: of the draws of a toy set.
+
+    Raises:
+        ValueError: a name or number that is not allowed, or a scenario that the data set cannot serve.
+        DataError: the publisher's files are missing or wrong.
+
+    >>> stream = make_stream("split_digits", "domain_incremental")
+    >>> stream.spec.num_tasks, stream.spec.num_units, stream.spec.class_names[1]
+    (5, 2, ('2', '3'))
+    """
+    deal = _DEALS[one_of("dataset", dataset, DATASETS)]
+    one_of("scenario", scenario, SCENARIOS)
+    one_of("eval_split", eval_split, EVAL_SPLITS)
+    one_of("scaling", scaling, SCALINGS)
+    if not 0.0 <= validation_fraction < 1.0:
+        raise ValueError(f"validation_fraction={validation_fraction!r} is not at least 0 and below 1")
+    if eval_split == "validation" and validation_fraction == 0.0:
+        raise ValueError("eval_split='validation' needs points set aside: give validation_fraction, such as 0.1")
+    if dataset in _TOYS and scenario == "class_incremental":
+        raise ValueError(
+            f"scenario='class_incremental' makes no sense for {dataset}: all its tasks share the same two classes; "
+            "use domain_incremental or task_incremental"
+        )
+    if toy_points is not None and toy_points < 1:
+        raise ValueError(f"toy_points={toy_points!r} is not at least 1")
+    if toy_points is not None and dataset not in _TOYS:
+        raise ValueError(f"toy_points={toy_points!r} is for {', '.join(_TOYS)}; {dataset} has its points given")
+
+    raw = {source: _raw(source, toy_points, toy_seed) for source in dict.fromkeys(s for s, _ in deal.tasks)}
+    units = _units([len(classes) for _, classes in deal.tasks], scenario)
+    train_points = _points(deal.tasks, {source: data.y_train for source, data in raw.items()})
+    test_points = _points(deal.tasks, {source: data.y_test for source, data in raw.items()})
+    train, held_out = [], []
+    for index, (source, classes) in enumerate(deal.tasks):
+        data = raw[source]
+        kept, aside = _set_aside(
+            train_points[index], data.y_train, classes, validation_fraction, validation_seed, source
+        )
+        to_unit = units[index][0] - classes.start
+        train.append(Task(index, data.x_train[kept], data.y_train[kept] + to_unit))
+        if eval_split == "validation":
+            held_out.append(Task(index, data.x_train[aside], data.y_train[aside] + to_unit))
+        else:
+            chosen = test_points[index]
+            held_out.append(Task(index, data.x_test[chosen], data.y_test[chosen] + to_unit))
+    standard = scaling == "standard"
+    spec = Spec(
+        dataset=dataset,
+        scenario=scenario,
+        input_shape=tuple(train[0].x.shape[1:]),
+        task_units=units,
+        class_names=tuple(tuple(raw[source].class_names[c] for c in classes) for source, classes in deal.tasks),
+        pixel_mean=deal.mean if standard else (0.0,) * len(deal.mean),
+        pixel_sd=deal.sd if standard else (1.0,) * len(deal.sd),
+    )
+    return Stream(spec, tuple(train), tuple(held_out), _digest(spec, train, held_out))
+
+
+def _raw(source: str, toy_points: int | None, toy_seed: int) -> vision.VisionData:
+    """Inputs, classes and class names of a set, undealt."""
+    if source in _TOYS:
+        blobs, num_train, num_test = _TOYS[source]
+        num_train = num_train if toy_points is None else toy_points
+        names = tuple(f"class {blob % 2} of task {blob // 2 + 1}" for blob in range(10))
+        train, test = (toy.sample(blobs(), n, toy_seed, s) for n, s in ((num_train, "train"), (num_test, "test")))
+        return vision.VisionData(*train, *test, names)
+    return vision.digits() if source == "digits" else vision.load(source)
+
+
+def _units(sizes: list[int], scenario: str) -> tuple[tuple[int, ...], ...]:
+    """The output units of each task, from the tasks' numbers of classes.
+
+    >>> _units([2, 2], "class_incremental"), _units([2, 2], "domain_incremental")
+    (((0, 1), (2, 3)), ((0, 1), (0, 1)))
+    >>> _units([10, 2], "domain_incremental")
+    Traceback (most recent call last):
+    ...
+    ValueError: scenario='domain_incremental' needs the same number of classes in every task, here [10, 2]
+    """
+    if scenario == "domain_incremental":
+        if len(set(sizes)) > 1:
+            raise ValueError(f"scenario={scenario!r} needs the same number of classes in every task, here {sizes}")
+        return tuple(tuple(range(size)) for size in sizes)
+    starts = [sum(sizes[:t]) for t in range(len(sizes))]
+    return tuple(tuple(range(start, start + size)) for start, size in zip(starts, sizes, strict=True))
+
+
+def _points(tasks: Sequence[tuple[str, range]], labels: Mapping[str, Tensor]) -> list[Tensor]:
+    """Indices of each task's points in its raw set: disjoint, and covering the dealt classes.
+
+    Args:
+        tasks: for each task the raw set and its classes, consecutive numbers.
+        labels: classes of the points of each raw set.
+    """
+    points = [((labels[s] >= c.start) & (labels[s] < c.stop)).nonzero().squeeze(1) for s, c in tasks]
+    for source, y in labels.items():
+        mine = [index for index, (s, _) in zip(points, tasks, strict=True) if s == source]
+        dealt = torch.tensor(sorted({label for s, c in tasks if s == source for label in c}))
+        times = torch.bincount(torch.cat(mine), minlength=len(y))
+        if not torch.equal(times, torch.isin(y, dealt).long()):
+            raise ValueError(f"the tasks do not deal each point of {source} exactly once")
+        if not torch.equal(y.unique()[torch.isin(y.unique(), dealt)], dealt):
+            raise ValueError(f"a class dealt to a task has no point in {source}")
+    return points
+
+
+def _set_aside(
+    points: Tensor, y: Tensor, classes: range, fraction: float, seed: int, source: str
+) -> tuple[Tensor, Tensor]:
+    """Points kept for training and points set aside, the share of each class rounded, both in their stored order.
+
+    The choice depends on the seed, the raw set and the class alone: it is the same in every scenario.
+    """
+    if fraction == 0.0:
+        return points, points[:0]
+    aside = []
+    for label in classes:
+        mine = points[y[points] == label]
+        number = round(fraction * len(mine))
+        if not 0 < number < len(mine):
+            raise ValueError(
+                f"validation_fraction={fraction!r} sets aside {number} of the {len(mine)} points of class {label} of "
+                f"{source}; both sides need at least one"
+            )
+        aside.append(mine[torch.randperm(len(mine), generator=generator(seed, "validation", source, label))[:number]])
+    chosen = torch.isin(points, torch.cat(aside))
+    return points[~chosen], points[chosen]
+
+
+def _digest(spec: Spec, train: Sequence[Task], held_out: Sequence[Task]) -> str:
+    sha = hashlib.sha256(json.dumps(asdict(spec), sort_keys=True).encode())
+    for task in (*train, *held_out):
+        for array in (task.x, task.y):
+            sha.update(f"{array.dtype} {tuple(array.shape)};".encode())
+            sha.update(array.contiguous().numpy())
+    return sha.hexdigest()
