@@ -1,0 +1,1 @@
+"""Exact Gaussian inference, its recursions, and sampling."""
