@@ -111,7 +111,7 @@ def condition_on(
     batch = torch.broadcast_shapes(design.shape[:-2], residual.shape[:-2])
     rows = torch.cat([design.expand(*batch, *design.shape[-2:]), residual.expand(*batch, *residual.shape[-2:])], -1)
     unit = torch.eye(dim, dim + 1, dtype=rows.dtype, device=rows.device).expand(*batch, dim, dim + 1)
-    factor = torch.linalg.qr(torch.cat([unit, rows], -2), mode="r").R
+    factor = torch.linalg.qr(torch.cat([unit, rows], -2)).R  # autograd needs the other factor too
     root, shift, rho = factor[..., :dim, :dim], factor[..., :dim, dim:], factor[..., dim, dim]
 
     post_scale = torch.linalg.solve_triangular(root, scale.expand(*batch, dim, dim), upper=True, left=False)
