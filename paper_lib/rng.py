@@ -23,8 +23,9 @@ def generator(seed: int, *path: str | int, device: str | torch.device = "cpu") -
         path: words and non-negative integers that say what the numbers are for.
         device: where they are drawn.
 
-    >>> float(torch.rand((), generator=generator(0, "order", 1))) == float(torch.rand((), generator=generator(0, "order", 1)))
-    True
+    >>> one, same, other = (torch.rand((), generator=generator(0, "order", e)) for e in (1, 1, 2))
+    >>> bool(one == same), bool(one == other)
+    (True, False)
     """
     words = [seed, *(zlib.crc32(p.encode()) if isinstance(p, str) else p for p in path)]
     state = np.random.SeedSequence(words).generate_state(1, np.uint64)[0]

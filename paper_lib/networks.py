@@ -1,0 +1,160 @@
+"""Networks whose seeds advance together: every parameter carries the seed on its first axis.
+
+A network is a frozen description; its parameters are a tuple of tensors, weight then bias, layer by layer. Calling it
+with parameters of ``R`` seeds computes ``R`` networks: one batched product a layer for the MLP, a loop over seeds inside
+one helper for the convolutions. Dropout masks are inputs, drawn beforehand, so that a forward pass is a pure function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paper_lib import rng
+
+Params = tuple[Tensor, ...]
+
+
+class Network(Protocol):
+    """What methods rely on."""
+
+    def init(self, seeds: Sequence[int], device: str | torch.device, dtype: torch.dtype = torch.float32) -> Params:
+        """Fresh parameters, each ``(seed, ...)``."""
+
+    def __call__(self, params: Params, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
+        """Outputs ``(seed, n, output)`` for inputs ``(n, *shape)`` shared by the seeds or ``(seed, n, *shape)``."""
+
+    def draw_masks(self, streams: Sequence[torch.Generator], steps: int, batch: int) -> tuple[Tensor, ...]:
+        """Dropout masks ``(step, seed, batch, *layer)`` for each layer that drops; none where no layer does."""
+
+
+def _uniform_layers(shapes: Sequence[tuple[int, ...]], fan_ins: Sequence[int], seeds, device, dtype) -> Params:
+    """Weights and biases uniform on +-1/sqrt(fan in), PyTorch's default for linear and convolutional layers."""
+    drawn = []
+    for stream in rng.generators(seeds, "init"):
+        drawn.append(
+            [
+                torch.empty(s, dtype=dtype).uniform_(-1 / math.sqrt(f), 1 / math.sqrt(f), generator=stream)
+                for s, f in zip(shapes, fan_ins, strict=True)
+            ]
+        )
+    return tuple(torch.stack(tensors).to(device) for tensors in zip(*drawn, strict=True))
+
+
+def _draw_masks(shapes, rates, streams, steps: int, batch: int) -> tuple[Tensor, ...]:
+    masks = []
+    for shape, rate in zip(shapes, rates, strict=True):
+        if rate > 0:
+            device = streams[0].device
+            kept = torch.empty((len(streams), steps, batch, *shape), device=device)
+            for row, stream in zip(kept, streams, strict=True):
+                row.bernoulli_(1 - rate, generator=stream)
+            masks.append(kept.div_(1 - rate).transpose(0, 1))
+    return tuple(masks)
+
+
+@dataclass(frozen=True)
+class MLP:
+    """Fully connected ReLU layers.
+
+    Attributes:
+        input_shape: shape of one input, flattened first.
+        hidden: widths of the hidden layers.
+        num_outputs: width of the last layer, which is linear.
+        dropout: rate after each layer, hidden layers first; shorter than the layers means none after the rest.
+    """
+
+    input_shape: tuple[int, ...]
+    hidden: tuple[int, ...]
+    num_outputs: int
+    dropout: tuple[float, ...] = ()
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Inputs, hidden layers, outputs."""
+        return (math.prod(self.input_shape), *self.hidden, self.num_outputs)
+
+    def init(self, seeds, device, dtype=torch.float32):
+        shapes = [s for i, o in pairwise(self.widths) for s in ((i, o), (1, o))]
+        fan_ins = [i for i in self.widths[:-1] for _ in range(2)]
+        return _uniform_layers(shapes, fan_ins, seeds, device, dtype)
+
+    def __call__(self, params, x, masks=()):
+        masks = list(masks)
+        h = x.flatten(-len(self.input_shape))
+        if h.dim() == 2:
+            h = h.expand(params[0].shape[0], *h.shape)
+        for layer, rate in enumerate(self._rates()):
+            h = torch.baddbmm(params[2 * layer + 1], h, params[2 * layer])
+            if layer < len(self.hidden):
+                h = F.relu(h)
+            if masks and rate > 0:
+                h = h * masks.pop(0)
+        return h
+
+    def draw_masks(self, streams, steps, batch):
+        return _draw_masks([(w,) for w in self.widths[1:]], self._rates(), streams, steps, batch)
+
+    def _rates(self) -> tuple[float, ...]:
+        num_layers = len(self.hidden) + 1
+        return (*self.dropout, *[0.0] * num_layers)[:num_layers]
+
+
+@dataclass(frozen=True)
+class CifarNet:
+    """Four 3x3 convolutions and two linear layers, the network of Zenke et al. 2017 that the paper uses on CIFAR.
+
+    Attributes:
+        num_outputs: width of the last layer.
+        dropout: rates after the two pooling layers and after the hidden linear layer.
+    """
+
+    num_outputs: int
+    dropout: tuple[float, float, float] = (0.25, 0.25, 0.5)
+
+    def init(self, seeds, device, dtype=torch.float32):
+        convolutions = [(32, 3), (32, 32), (64, 32), (64, 64)]
+        shapes = [s for o, i in convolutions for s in ((o, i, 3, 3), (o,))]
+        fan_ins = [9 * i for _, i in convolutions for _ in range(2)]
+        shapes += [(2304, 512), (1, 512), (512, self.num_outputs), (1, self.num_outputs)]
+        fan_ins += [2304, 2304, 512, 512]
+        return _uniform_layers(shapes, fan_ins, seeds, device, dtype)
+
+    def __call__(self, params, x, masks=()):
+        rows = range(params[0].shape[0])
+        return torch.stack(
+            [self._one([p[r] for p in params], x if x.dim() == 4 else x[r], [m[r] for m in masks]) for r in rows]
+        )
+
+    def _one(self, p, x, masks):
+        masks = list(masks)
+        for block in range(2):
+            x = F.relu(F.conv2d(x, p[4 * block], p[4 * block + 1], padding=1))
+            x = F.max_pool2d(F.relu(F.conv2d(x, p[4 * block + 2], p[4 * block + 3])), 2)
+            x = x * masks.pop(0) if masks and self.dropout[block] > 0 else x
+        x = F.relu(torch.addmm(p[9], x.flatten(1), p[8]))
+        x = x * masks.pop(0) if masks and self.dropout[2] > 0 else x
+        return torch.addmm(p[11], x, p[10])
+
+    def draw_masks(self, streams, steps, batch):
+        return _draw_masks([(32, 15, 15), (64, 6, 6), (512,)], self.dropout, streams, steps, batch)
+
+
+def flatten(params: Params) -> Tensor:
+    """All parameters as ``(seed, parameter)``, in the order of the tuple."""
+    return torch.cat([p.flatten(1) for p in params], dim=1)
+
+
+def unflatten(flat: Tensor, like: Params) -> Params:
+    """The inverse of ``flatten``: views of ``(seed, parameter)`` in the shapes of ``like``."""
+    sizes = [p[0].numel() for p in like]
+    if flat.shape[-1] != sum(sizes):
+        raise ValueError(f"a vector of {flat.shape[-1]} entries does not fill {sum(sizes)} parameters")
+    return tuple(f.view(flat.shape[0], *p.shape[1:]) for f, p in zip(flat.split(sizes, dim=-1), like, strict=True))
