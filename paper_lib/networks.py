@@ -1,8 +1,8 @@
 """Networks whose seeds advance together: every parameter carries the seed on its first axis.
 
 A network is a frozen description; its parameters are a tuple of tensors, weight then bias, layer by layer. Calling it
-with parameters of ``R`` seeds computes ``R`` networks: one batched product a layer for the MLP, a loop over seeds inside
-one helper for the convolutions. Dropout masks are inputs, drawn beforehand, so that a forward pass is a pure function.
+with parameters of ``R`` seeds computes ``R`` networks: one batched product a layer for the MLP, a loop over seeds
+inside one helper for the convolutions. Dropout masks are inputs, drawn beforehand, so that a forward pass is pure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Network(Protocol):
         """Outputs ``(seed, n, output)`` for inputs ``(n, *shape)`` shared by the seeds or ``(seed, n, *shape)``."""
 
     def draw_masks(self, streams: Sequence[torch.Generator], steps: int, batch: int) -> tuple[Tensor, ...]:
-        """Dropout masks ``(step, seed, batch, *layer)`` for each layer that drops; none where no layer does."""
+        """Kept units, bool ``(step, seed, batch, *layer)``, for each layer that drops; none where no layer does."""
 
 
 def _uniform_layers(shapes: Sequence[tuple[int, ...]], fan_ins: Sequence[int], seeds, device, dtype) -> Params:
@@ -49,15 +49,21 @@ def _uniform_layers(shapes: Sequence[tuple[int, ...]], fan_ins: Sequence[int], s
 
 
 def _draw_masks(shapes, rates, streams, steps: int, batch: int) -> tuple[Tensor, ...]:
+    """Which units are kept. Sixteen random bits a unit: several times cheaper than a Bernoulli draw, to 1 in 65,536."""
     masks = []
     for shape, rate in zip(shapes, rates, strict=True):
         if rate > 0:
-            device = streams[0].device
-            kept = torch.empty((len(streams), steps, batch, *shape), device=device)
-            for row, stream in zip(kept, streams, strict=True):
-                row.bernoulli_(1 - rate, generator=stream)
-            masks.append(kept.div_(1 - rate).transpose(0, 1))
+            size = steps * batch * math.prod(shape)
+            bits = torch.empty((len(streams), -(-size // 4)), dtype=torch.int64, device=streams[0].device)
+            for row, stream in zip(bits, streams, strict=True):
+                row.random_(-(2**63), None, generator=stream)
+            kept = bits.view(torch.int16)[:, :size] >= round(65536 * rate) - 32768
+            masks.append(kept.view(len(streams), steps, batch, *shape).transpose(0, 1))
     return tuple(masks)
+
+
+def _drop(h: Tensor, mask: Tensor, rate: float) -> Tensor:
+    return h * mask * (1 / (1 - rate))
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class MLP:
             if layer < len(self.hidden):
                 h = F.relu(h)
             if masks and rate > 0:
-                h = h * masks.pop(0)
+                h = _drop(h, masks.pop(0), rate)
         return h
 
     def draw_masks(self, streams, steps, batch):
@@ -138,9 +144,9 @@ class CifarNet:
         for block in range(2):
             x = F.relu(F.conv2d(x, p[4 * block], p[4 * block + 1], padding=1))
             x = F.max_pool2d(F.relu(F.conv2d(x, p[4 * block + 2], p[4 * block + 3])), 2)
-            x = x * masks.pop(0) if masks and self.dropout[block] > 0 else x
+            x = _drop(x, masks.pop(0), self.dropout[block]) if masks and self.dropout[block] > 0 else x
         x = F.relu(torch.addmm(p[9], x.flatten(1), p[8]))
-        x = x * masks.pop(0) if masks and self.dropout[2] > 0 else x
+        x = _drop(x, masks.pop(0), self.dropout[2]) if masks and self.dropout[2] > 0 else x
         return torch.addmm(p[11], x, p[10])
 
     def draw_masks(self, streams, steps, batch):

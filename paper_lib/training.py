@@ -13,7 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from paper_lib.networks import Params
+from paper_lib import rng
+from paper_lib.networks import Network, Params
+
+STEPS_A_TAPE = 32
+"""Steps drawn and copied at a time: part of what a seed sees, so the same on every device."""
 
 
 class Moments(NamedTuple):
@@ -45,7 +49,6 @@ def adam(params: Params, moments: Moments, learning_rate: float, weight_decay: f
             "exp_avg": first.clone(),
             "exp_avg_sq": second.clone(),
         }
-        p.grad = torch.zeros_like(p)
     return optimiser
 
 
@@ -86,8 +89,8 @@ def minibatches(order: Tensor, batch_size: int, drop_partial: bool = False) -> t
     return padded.view(shape).transpose(0, 1), weight.view(shape).transpose(0, 1)
 
 
-def chunks(num_steps: int, size: int) -> Iterator[slice]:
-    """Slices of at most ``size`` steps that cover an epoch: tapes are drawn and copied chunk by chunk."""
+def tapes(num_steps: int, size: int = STEPS_A_TAPE) -> Iterator[slice]:
+    """Slices of at most ``size`` steps that cover an epoch."""
     for start in range(0, num_steps, size):
         yield slice(start, min(start + size, num_steps))
 
@@ -142,3 +145,36 @@ class Stepper:
         with torch.no_grad():
             for tensor, value in zip(self.touched, saved, strict=True):
                 tensor.copy_(value)
+
+
+def train_epoch(
+    stepper: Stepper,
+    network: Network,
+    draws: Tensor,
+    batch_size: int,
+    seeds: Sequence[int],
+    path: tuple[str | int, ...],
+    drop_partial: bool = False,
+) -> int:
+    """One pass over every seed's draws in its own random order, with dropout masks where the network drops.
+
+    Args:
+        stepper: its step takes indices ``(seed, batch)``, weights ``(seed, batch)`` and the network's masks.
+        network: draws the masks.
+        draws: ``(seed, n)`` indices, CPU.
+        batch_size: points a step and seed.
+        seeds: of the random order and of the masks.
+        path: address of this epoch's random numbers, such as ``(task, epoch)``.
+        drop_partial: see ``minibatches``.
+
+    Returns:
+        The number of steps taken.
+    """
+    device = stepper.touched[0].device
+    order = rng.permutations(draws.shape[1], rng.generators(seeds, "order", *path))
+    index, weight = minibatches(draws.gather(1, order), batch_size, drop_partial)
+    noise = rng.generators(seeds, "dropout", *path, device=device)
+    for part in tapes(len(index)):
+        masks = network.draw_masks(noise, part.stop - part.start, batch_size)
+        stepper((index[part].to(device), weight[part].to(device), *masks))
+    return len(index)

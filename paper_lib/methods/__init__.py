@@ -20,8 +20,9 @@ Info = Mapping[str, Tensor]
 State = NamedTuple
 """A nested tree of NamedTuples and tuples whose leaves are tensors: all there is to save.
 
-The tree has the same structure after ``init`` and after every task; leaves may change shape. Seeds come first in every
-leaf; what is ragged over seeds is padded and masked.
+Two leaves are no tensors and never change: ``spec`` and ``seeds``, as ``init`` was given them. The tree has the same
+structure after ``init`` and after every task; tensors may change shape. Seeds come first in every tensor that differs
+between them; what is ragged over seeds is padded and masked.
 """
 
 
