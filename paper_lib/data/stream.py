@@ -148,7 +148,7 @@ DATASETS = tuple(_DEALS)
 EVAL_SPLITS = ("test", "validation")
 SCALINGS = ("standard", "unit")
 
-# Blobs, training points a blob, test points a blob. The released code draws 80 a blob for Pan's set, FROMP's code 2,000.
+# Blobs, training points and test points a blob. The released code draws 80 a blob of Pan's set, FROMP's code 2,000.
 _TOYS = {"toy_pan": (toy.pan, 80, 80), "toy_gaussians": (toy.gaussians, 800, 200)}
 
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import tarfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -132,10 +135,7 @@ SOURCES: Mapping[str, Source] = {
     for source in (
         _idx_source(
             "mnist",
-            (
-                "https://ossci-datasets.s3.amazonaws.com/mnist/",
-                "https://storage.googleapis.com/cvdf-datasets/mnist/",
-            ),
+            ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
             {
                 "x_train": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
                 "y_train": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -156,18 +156,7 @@ SOURCES: Mapping[str, Source] = {
                 "x_test": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
                 "y_test": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
             },
-            (
-                "T-shirt/top",
-                "Trouser",
-                "Pullover",
-                "Dress",
-                "Coat",
-                "Sandal",
-                "Shirt",
-                "Sneaker",
-                "Bag",
-                "Ankle boot",
-            ),
+            ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
         _cifar_source(
             "cifar-10",
@@ -252,7 +241,8 @@ def load(name: str | Source) -> VisionData:
     try:
         parts = {key: READERS[part.kind](folder, part) for key, part in source.parts.items()}
     except (DataError, OSError) as error:
-        raise type(error)(f"{error}\n{how_to_get(source, folder)}") from error
+        kind = type(error) if isinstance(error, DataError) else DataError
+        raise kind(f"{source.name}: {error}\n{how_to_get(source, folder)}") from error
     if "names" in parts:
         x, y = zip(*(_pixels_and_labels(parts[split]) for split in ("train", "test")), strict=True)
         return VisionData(x[0], y[0], x[1], y[1], parts["names"])
@@ -281,6 +271,146 @@ def digits() -> VisionData:
     return VisionData(x[~test], y[~test], x[test], y[test], tuple("0123456789"))
 
 
+class PartStatus(NamedTuple):
+    """Where one part of a data set stands.
+
+    Attributes:
+        data_set: name of the set.
+        part: such as ``x_train`` or ``test``.
+        files: its file names, without ``.gz``.
+        folder: where they are looked for.
+        state: ``missing``; ``present`` (content not looked at); ``verified``; ``fetched`` (now, and verified);
+            ``rejected``.
+        detail: size on disk, or why it was rejected or counts as missing.
+    """
+
+    data_set: str
+    part: str
+    files: tuple[str, ...]
+    folder: Path
+    state: str
+    detail: str
+
+
+def status(name: str | Source) -> list[PartStatus]:
+    """Which parts of a data set are there, by file names alone."""
+    source = _source(name)
+    folder = data_folder() / source.folder
+    rows = []
+    for key, part in source.parts.items():
+        found = {file: _existing(folder, file, part.kind) for file in part.files}
+        absent = [file for file, paths in found.items() if not paths]
+        size = sum(paths[0].stat().st_size for paths in found.values() if paths)
+        state, detail = ("missing", f"no {', '.join(absent)}") if absent else ("present", f"{size:,} bytes")
+        rows.append(PartStatus(source.name, key, part.files, folder, state, detail))
+    return rows
+
+
+def verify(name: str | Source) -> list[PartStatus]:
+    """``status`` after reading each part that is there and checking its content."""
+    source = _source(name)
+    rows = []
+    for row in status(source):
+        if row.state == "present":
+            part = source.parts[row.part]
+            try:
+                READERS[part.kind](row.folder, part)
+                row = row._replace(state="verified")
+            except (DataError, OSError) as error:
+                row = row._replace(state="rejected", detail=str(error))
+        rows.append(row)
+    return rows
+
+
+def fetch(name: str | Source, progress: bool = False) -> list[PartStatus]:
+    """Download what is missing or rejected, and say where each part stands.
+
+    Args:
+        name: one of ``NAMES`` (or a ``Source`` of one's own).
+        progress: draw a progress bar on stderr.
+
+    Raises:
+        DataError: the folder cannot be written, or no mirror served the right content; the message lists every URL with
+            what went wrong there.
+    """
+    source = _source(name)
+    folder = data_folder() / source.folder
+    good = {row.part for row in verify(source) if row.state == "verified"}
+    for download in source.downloads:
+        if not good.issuperset(download.parts):
+            _fetch(source, download, folder, progress)
+    rows = verify(source)
+    return [row._replace(state="fetched") if row.state == "verified" and row.part not in good else row for row in rows]
+
+
+def _fetch(source: Source, download: Download, folder: Path, progress: bool) -> None:
+    """One download from the first mirror that serves the right content, checked before it is moved into place."""
+    failures = []
+    name = "archive.tar.gz" if download.md5 else f"{source.parts[download.parts[0]].files[0]}.gz"
+    for url in download.urls:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            scratch = TemporaryDirectory(dir=folder, prefix=".fetch-", suffix=".part")
+        except OSError as error:
+            raise DataError(
+                f"{source.name}: cannot write to {folder}: {error}\n{how_to_get(source, folder)}"
+            ) from error
+        with scratch:
+            inside = Path(scratch.name)
+            try:
+                _download(url, inside / name, progress)
+                files = _unpack(source, download, inside / name)
+                for key in download.parts:
+                    READERS[source.parts[key].kind](inside, source.parts[key])
+            except (DataError, OSError) as error:
+                failures.append(f"{url}: {error}".replace(f"{inside}{os.sep}", "").replace(str(inside), "archive"))
+                continue
+            try:
+                for file in files:
+                    os.replace(file, folder / file.name)
+            except OSError as error:
+                raise DataError(f"{source.name}: cannot write to {folder}: {error}") from error
+            return
+    tried = "\n".join(f"    {failure}" for failure in failures)
+    raise DataError(f"{source.name}: no URL served what was expected; tried\n{tried}\n{how_to_get(source, folder)}")
+
+
+def _download(url: str, path: Path, progress: bool) -> None:
+    import pooch
+
+    # Without "identity" a server may gzip what is gzipped already, or undo it, and requests would hide that.
+    fetch_to = pooch.HTTPDownloader(
+        progressbar=progress, chunk_size=2**16, timeout=30, headers={"Accept-Encoding": "identity"}
+    )
+    fetch_to(url, str(path), None)
+
+
+def _unpack(source: Source, download: Download, path: Path) -> list[Path]:
+    """The files that a download brings, beside it: itself, or those members of the archive that the parts name.
+
+    Only regular members with exactly the expected names are read, and they are written under names of our own, so that
+    an archive cannot write anywhere else.
+    """
+    if download.md5 is None:
+        return [path]
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if found != download.md5:
+        raise Rejected(f"expected an archive with MD5 {download.md5}, found {found} ({path.stat().st_size:,} bytes)")
+    wanted = {f"{source.folder}/{file}": file for key in download.parts for file in source.parts[key].files}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                file = wanted.get(member.name.removeprefix("./"))
+                content = archive.extractfile(member) if file and member.isreg() else None
+                if content is not None:
+                    with (path.parent / file).open("wb") as target:
+                        shutil.copyfileobj(content, target)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise Rejected(f"the archive cannot be unpacked ({error})") from error
+    return [path.parent / file for file in wanted.values()]
+
+
 def how_to_get(source: Source, folder: Path) -> str:
     """Where the files were looked for, the command that fetches them, and how to place them by hand."""
     urls = "\n".join(f"    {url}" for download in source.downloads for url in download.urls)
@@ -297,6 +427,12 @@ def _source(name: str | Source) -> Source:
     return name if isinstance(name, Source) else SOURCES[one_of("data set", name, NAMES)]
 
 
+def _existing(folder: Path, file: str, kind: str) -> list[Path]:
+    """``FILE`` and, for IDX, ``FILE.gz``, as far as they are there."""
+    names = (file, f"{file}.gz") if kind == "idx" else (file,)
+    return [folder / name for name in names if (folder / name).exists()]
+
+
 def _pixels_and_labels(records: np.ndarray) -> tuple[Tensor, Tensor]:
     """CIFAR's records end in the (fine) label and 3 x 32 x 32 pixels, channel by channel."""
     x = torch.from_numpy(np.ascontiguousarray(records[:, -3072:])).view(-1, 3, 32, 32)
@@ -306,7 +442,7 @@ def _pixels_and_labels(records: np.ndarray) -> tuple[Tensor, Tensor]:
 def _read_idx(folder: Path, part: Part) -> np.ndarray:
     """The array of the first acceptable one of ``FILE`` and ``FILE.gz``."""
     (file,) = part.files
-    paths = [path for path in (folder / file, folder / f"{file}.gz") if path.exists()]
+    paths = _existing(folder, file, part.kind)
     if not paths:
         raise Missing(f"{folder / file} (or {file}.gz) is missing")
     errors = []
@@ -324,10 +460,10 @@ def _parse_idx(path: Path, part: Part) -> np.ndarray:
     content = path.read_bytes()
     if not content:
         raise Rejected(f"{path}: expected {size:,} bytes of IDX, found an empty file")
-    if path.suffix == ".gz":
+    if content.startswith(b"\x1f\x8b"):
         content = _gunzip(path, content, size)
     if content[:4] != header[:4]:
-        raise Rejected(f"{path}: expected the IDX magic {header[:4].hex()}, found {content[:4].hex()}")
+        raise Rejected(f"{path}: expected the IDX magic {header[:4].hex()} (or gzip's), found {content[:4].hex()}")
     shape = tuple(np.frombuffer(content[4 : len(header)].ljust(len(header) - 4, b"\0"), ">u4").tolist())
     if shape != part.shape:
         raise Rejected(f"{path}: expected shape {part.shape}, found {shape}")
