@@ -11,11 +11,12 @@ well as a line. The model is of both :math:`x` and :math:`y`,
 
 and the gate :math:`p(k \mid x) \propto \pi_k \mathcal N(x; \mu_k, \tau_k^{-1})` follows from it. Two fits:
 
-- ``fit_em`` maximises the likelihood in all parameters, :math:`\beta` among them;
-- ``condition_experts`` is Bayesian: :math:`\pi \sim \mathrm{Dir}(\alpha)`, :math:`w_k` Gaussian,
-  :math:`(\mu_k, \tau_k)` normal-gamma, :math:`\beta` known. Mean-field variational inference,
-  :math:`q(k_{1:n}) \, q(\pi, \mu, \tau, w)`, leaves every factor in its conjugate family, so the posterior of one task
-  can be the prior of the next.
+- ``fit_em`` maximises the likelihood in all parameters, :math:`\tau` and :math:`\beta` among them;
+- ``condition_experts`` is Bayesian: :math:`\pi \sim \mathrm{Dir}(\alpha)`, :math:`w_k` and :math:`\mu_k` Gaussian,
+  :math:`\beta` and the region size :math:`\tau^{-1/2}` known. Mean-field variational inference,
+  :math:`q(k_{1:n}) \, q(\pi) \, q(\mu) \, q(w)`, leaves every factor in its conjugate family, so the posterior of
+  one task can be the prior of the next. The region size is known on purpose: were it learned, the experts would also
+  be spent on the shape of :math:`p(x)`, and one task would take them all.
 
 Both run all restarts at once on a leading axis and keep the best. Predictions are torch distributions over
 :math:`y`, one a point.
@@ -28,7 +29,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, Dirichlet, Gamma, MixtureSameFamily, MultivariateNormal, Normal, StudentT
+from torch.distributions import Categorical, Dirichlet, MixtureSameFamily, MultivariateNormal, Normal
 from torch.distributions.kl import kl_divergence
 
 from paper_lib.inference.gaussian import LOG_2PI, Gaussian, condition_on, predict
@@ -117,7 +118,7 @@ def fit_em(
     Returns:
         The best mixture, and its log likelihood of ``(x, y)`` before each M step ``(iteration,)``.
     """
-    _check_data(x, y)
+    _check_data(x, y, num_experts=num_experts, num_restarts=num_restarts, num_iterations=num_iterations)
     phi, trace = line_features(x), []
     responsibility = _random_responsibility(num_restarts, len(x), num_experts, x, generator)
     for _ in range(num_iterations):
@@ -141,44 +142,37 @@ class LinearExperts(NamedTuple):
 
     Attributes:
         concentration: of the Dirichlet over mixture weights ``(..., expert)``.
-        coef: over each line, intercept and slope: mean ``(..., expert, 2)``.
-        x_mean: centre of the normal-gamma over each expert's inputs ``(..., expert)``.
-        x_count: how many inputs that centre is worth ``(..., expert)``.
-        x_shape: shape of the gamma over the precision of its inputs ``(..., expert)``.
-        x_rate: rate of that gamma ``(..., expert)``.
+        centre: over the centre of each expert's inputs, mean ``(..., expert, 1)``.
+        coef: over each line, intercept and slope, mean ``(..., expert, 2)``.
     """
 
     concentration: Tensor
+    centre: Gaussian
     coef: Gaussian
-    x_mean: Tensor
-    x_count: Tensor
-    x_shape: Tensor
-    x_rate: Tensor
 
 
 def init_experts(
-    coef: Gaussian,
-    num_experts: int,
-    concentration: float = 1.0,
-    x_mean: float = 0.0,
-    x_count: float = 0.1,
-    x_shape: float = 1.0,
-    x_rate: float = 0.1,
+    coef: Gaussian, num_experts: int, concentration: float = 0.1, centre_mean: float = 0.0, centre_var: float = 1.0
 ) -> LinearExperts:
-    """The same prior for each of ``num_experts`` experts; ``coef`` is that of one line, mean ``(2,)``.
+    """The same prior for each of ``num_experts`` experts.
 
-    The other arguments are those of ``LinearExperts``, one number for all experts.
+    Args:
+        coef: prior of one line, mean ``(2,)``.
+        num_experts: at least the number of tasks; those that the data do not need keep their prior.
+        concentration: of the Dirichlet; below 1 it favours few experts.
+        centre_mean: prior mean of each expert's inputs.
+        centre_var: prior variance of that mean.
     """
-    dim = coef.mean.shape[-1]
-    lines = Gaussian(coef.mean.expand(num_experts, dim), coef.cov.expand(num_experts, dim, dim))
-    numbers = [coef.mean.new_full((num_experts,), v) for v in (concentration, x_mean, x_count, x_shape, x_rate)]
-    return LinearExperts(numbers[0], lines, *numbers[1:])
+    centre = Gaussian(coef.mean.new_full((1,), centre_mean), coef.mean.new_full((1, 1), centre_var))
+    each = [Gaussian(*(leaf.expand(num_experts, *leaf.shape) for leaf in one)) for one in (centre, coef)]
+    return LinearExperts(coef.mean.new_full((num_experts,), concentration), *each)
 
 
 def condition_experts(
     prior: LinearExperts,
     x: Tensor,
     y: Tensor,
+    x_precision: float,
     noise_precision: float,
     generator: torch.Generator,
     num_restarts: int = 20,
@@ -192,7 +186,8 @@ def condition_experts(
         prior: belief before the data, without leading axes.
         x: inputs ``(n,)``.
         y: targets ``(n,)``.
-        noise_precision: known, shared by the experts.
+        x_precision: one over the variance of an expert's inputs, known and shared.
+        noise_precision: one over the variance of the targets' noise, known and shared.
         generator: draws the initial responsibilities.
         num_restarts: independent starts.
         num_iterations: of coordinate ascent.
@@ -201,66 +196,55 @@ def condition_experts(
         The posterior of the start with the highest evidence lower bound, and that bound after each iteration
         ``(iteration,)``.
     """
-    _check_data(x, y)
+    _check_data(x, y, num_restarts=num_restarts, num_iterations=num_iterations)
+    _check_positive("x_precision", x_precision)
     _check_positive("noise_precision", noise_precision)
-    phi, trace = line_features(x), []
+    one, phi, trace = torch.ones_like(x)[:, None], line_features(x), []
     responsibility = _random_responsibility(num_restarts, len(x), len(prior.concentration), x, generator)
     for _ in range(num_iterations):
-        posterior = _conjugate_update(prior, x, y, phi, responsibility, noise_precision)
-        joint = _expected_log_joint(posterior, x, y, phi, noise_precision)
+        concentration = prior.concentration + responsibility.sum(-2)
+        centre = _condition_weighted(prior.centre, one, x, x_precision * responsibility)
+        coef = _condition_weighted(prior.coef, phi, y, noise_precision * responsibility)
+        log_weight = concentration.digamma() - concentration.sum(-1, keepdim=True).digamma()
+        log_x = _expected_log_density(centre, one, x, x_precision)
+        log_y = _expected_log_density(coef, phi, y, noise_precision)
+        joint = log_weight[..., None, :] + log_x + log_y
+        posterior = LinearExperts(concentration, centre, coef)
         trace.append(joint.logsumexp(-1).sum(-1) - _kl(posterior, prior))
         responsibility = joint.softmax(-1)
     best = int(trace[-1].argmax())
-    coef = Gaussian(*(leaf[best] for leaf in posterior.coef))
-    rest = {name: getattr(posterior, name)[best] for name in LinearExperts._fields if name != "coef"}
-    return LinearExperts(coef=coef, **rest), torch.stack(trace)[:, best]
+    chosen = LinearExperts(concentration[best], *(Gaussian(g.mean[best], g.cov[best]) for g in (centre, coef)))
+    return chosen, torch.stack(trace)[:, best]
 
 
-def predict_experts(belief: LinearExperts, x: Tensor, noise_precision: float) -> MixtureSameFamily:
+def predict_experts(belief: LinearExperts, x: Tensor, x_precision: float, noise_precision: float) -> MixtureSameFamily:
     """Predictive distribution of a target at each input ``(n,)``, parameters integrated out.
 
-    The gate is the Dirichlet predictive times each expert's Student-t predictive of the input.
+    The gate is the Dirichlet predictive times each expert's predictive density of the input.
     """
-    scale = (belief.x_rate * (belief.x_count + 1) / (belief.x_shape * belief.x_count)).sqrt()
-    log_gate = belief.concentration.log() + StudentT(2 * belief.x_shape, belief.x_mean, scale).log_prob(x[:, None])
-    lines = predict_line(belief.coef, line_features(x).expand(len(belief.x_mean), -1, -1), noise_precision)
-    return _gated(log_gate, lines.mean.mT, lines.stddev.mT)
+    num_experts = len(belief.concentration)
+    region = predict_line(belief.centre, x.new_ones(num_experts, len(x), 1), x_precision)
+    line = predict_line(belief.coef, line_features(x).expand(num_experts, -1, -1), noise_precision)
+    return _gated(belief.concentration.log() + region.log_prob(x).mT, line.mean.mT, line.stddev.mT)
 
 
-def _conjugate_update(
-    prior: LinearExperts, x: Tensor, y: Tensor, phi: Tensor, responsibility: Tensor, noise_precision: float
-) -> LinearExperts:
-    """Every factor's posterior when point n counts ``responsibility[..., n, k]`` times for expert k."""
-    count = responsibility.sum(-2)
-    root = (noise_precision * responsibility.mT).sqrt()
-    coef, _ = condition_on(prior.coef, root * y, root[..., None] * phi)
-    x_count = prior.x_count + count
-    x_mean = (prior.x_count * prior.x_mean + x @ responsibility) / x_count
-    scatter = (responsibility * (x[:, None] - x_mean[..., None, :]).square()).sum(-2)
-    x_rate = prior.x_rate + 0.5 * (scatter + prior.x_count * (x_mean - prior.x_mean).square())
-    return LinearExperts(
-        prior.concentration + count, coef, x_mean, x_count, (prior.x_shape + 0.5 * count).expand_as(x_rate), x_rate
-    )
+def _condition_weighted(prior: Gaussian, phi: Tensor, y: Tensor, precision: Tensor) -> Gaussian:
+    """Posterior of each expert's line when point n has noise precision ``precision[..., n, k]`` for expert k."""
+    root = precision.mT.sqrt()
+    return condition_on(prior, root * y, root[..., None] * phi)[0]
 
 
-def _expected_log_joint(q: LinearExperts, x: Tensor, y: Tensor, phi: Tensor, noise_precision: float) -> Tensor:
-    """``E_q log p(k, x, y | parameters)``, ``(..., n, expert)``."""
-    log_weight = q.concentration.digamma() - q.concentration.sum(-1, keepdim=True).digamma()
-    log_precision = q.x_shape.digamma() - q.x_rate.log()
-    x_square = (q.x_shape / q.x_rate)[..., None, :] * (x[:, None] - q.x_mean[..., None, :]).square()
-    y_square = (y[:, None] - phi @ q.coef.mean.mT).square() + torch.einsum("nd,...kde,ne->...nk", phi, q.coef.cov, phi)
-    constant = log_weight + 0.5 * (log_precision + math.log(noise_precision) - 1 / q.x_count) - LOG_2PI
-    return constant[..., None, :] - 0.5 * (x_square + noise_precision * y_square)
+def _expected_log_density(belief: Gaussian, phi: Tensor, y: Tensor, precision: float) -> Tensor:
+    """Log density of each target under each expert's line, averaged over the belief ``(..., n, expert)``."""
+    square = (y[:, None] - phi @ belief.mean.mT).square() + torch.einsum("nd,...kde,ne->...nk", phi, belief.cov, phi)
+    return 0.5 * (math.log(precision) - LOG_2PI - precision * square)
 
 
-def _kl(q: LinearExperts, p: LinearExperts) -> Tensor:
+def _kl(posterior: LinearExperts, prior: LinearExperts) -> Tensor:
     """Kullback-Leibler divergence of the parameters' factors ``(...)``."""
-    weight = kl_divergence(Dirichlet(q.concentration), Dirichlet(p.concentration.expand_as(q.concentration)))
-    coef = kl_divergence(MultivariateNormal(*q.coef), MultivariateNormal(*p.coef))
-    precision = kl_divergence(Gamma(q.x_shape, q.x_rate), Gamma(p.x_shape, p.x_rate))
-    ratio = p.x_count / q.x_count
-    shift = p.x_count * q.x_shape / q.x_rate * (q.x_mean - p.x_mean).square()
-    return weight + (coef + precision + 0.5 * (shift + ratio - 1 - ratio.log())).sum(-1)
+    weight = kl_divergence(Dirichlet(posterior.concentration), Dirichlet(prior.concentration))
+    pairs = ((posterior.centre, prior.centre), (posterior.coef, prior.coef))
+    return weight + sum(kl_divergence(MultivariateNormal(*q), MultivariateNormal(*p)).sum(-1) for q, p in pairs)
 
 
 def _maximise(x: Tensor, y: Tensor, phi: Tensor, responsibility: Tensor, floor: float) -> Mixture:
@@ -290,18 +274,22 @@ def _gated(log_gate: Tensor, mean: Tensor, sd: Tensor) -> MixtureSameFamily:
 
 def _random_responsibility(num: int, n: int, num_experts: int, like: Tensor, generator: torch.Generator) -> Tensor:
     """Memberships to start from, ``(restart, n, expert)``: near random inputs, with some noise."""
-    if num_experts < 1 or num < 1:
-        raise ValueError(f"num_experts={num_experts} and num_restarts={num} must be at least 1")
-    centre = torch.rand(num, 1, num_experts, generator=generator, dtype=like.dtype).to(like.device)
-    centre = like.min() + centre * (like.max() - like.min())
-    distance = (like[:, None] - centre).abs() / (like.max() - like.min()).clamp_min(torch.finfo(like.dtype).tiny)
-    noise = torch.rand(num, n, num_experts, generator=generator, dtype=like.dtype).to(like.device)
-    return (noise - 10 * distance).softmax(-1)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=like.dtype).to(like.device)
+
+    # A handicap for some experts, so that starts differ in how many they use.
+    width = (like.max() - like.min()).clamp_min(torch.finfo(like.dtype).tiny)
+    distance = ((like - like.min()) / width)[:, None] - draw(num, 1, num_experts)
+    return (draw(num, n, num_experts) - 10 * distance.abs() - 20 * draw(num, 1, num_experts)).softmax(-1)
 
 
-def _check_data(x: Tensor, y: Tensor) -> None:
+def _check_data(x: Tensor, y: Tensor, **counts: int) -> None:
     if x.ndim != 1 or x.shape != y.shape or len(x) == 0:
         raise ValueError(f"x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)} must both be (n,) with n >= 1")
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name}={count} must be at least 1")
 
 
 def _check_positive(name: str, value: float) -> None:
