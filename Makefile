@@ -1,0 +1,60 @@
+# make reproduce   set up, run every notebook's quick preset, build the book
+# make test        set up, lint, run the fast tests, the notebooks and the strict book build
+# make check       set up, run the slow checks: browser, kill and resume, real data
+# make notebooks   execute the notebooks and store them with their outputs
+#
+# PYTHON=python3.12 chooses the interpreter, VENV=path the environment, PIP_ARGS="--index-url ..." where packages come from.
+
+PYTHON   ?= python3
+VENV     ?= .venv
+PIP_ARGS ?=
+OUT      ?= out
+BIN      := $(VENV)/bin
+RUN      := $(BIN)/python
+# Changes whenever a dependency or a pin does, so an environment is only touched when it has to be.
+STAMP    := $(VENV)/paper_lib-installed
+
+# With this variable set, a notebook stores no figure and still succeeds.
+unexport MPLBACKEND
+
+.PHONY: reproduce test check install lint book nbval notebooks clean
+.NOTPARALLEL:
+
+reproduce: install
+	$(RUN) scripts/notebooks.py run $(OUT)
+	$(RUN) scripts/book.py
+
+test: lint book nbval
+	$(RUN) -m pytest -m "not slow and not browser"
+
+check: book
+	$(RUN) -m pytest -m "slow or browser or real_data" -rs
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; $(PYTHON) is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12")'
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable ".[book,test,browser]"
+	$(RUN) -m pip check
+	touch $@
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+book: install
+	$(RUN) scripts/book.py
+
+# Every stored notebook runs again, and what it prints must be what is stored.
+nbval: install
+ifneq ($(wildcard notebooks/*.ipynb),)
+	$(RUN) -m pytest -o addopts= --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg \
+		--nbval-cell-timeout 300 notebooks
+endif
+
+notebooks: install
+	$(RUN) scripts/notebooks.py store $(NAME)
+
+clean:
+	rm -rf $(OUT) book/_build

@@ -1,0 +1,21 @@
+"""What all tests share: reproducible property tests, and one reason for skipping where real data is not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# A property test draws the same examples on every run, and no test asserts a time.
+settings.register_profile("paper_lib", deadline=None, derandomize=True)
+settings.load_profile("paper_lib")
+
+FOLDER = "PAPER_LIB_DATA"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test of real data where no folder of it is named."""
+    if item.get_closest_marker("real_data") and not Path(os.environ.get(FOLDER, "")).is_absolute():
+        pytest.skip(f"no real data: {FOLDER} does not name the folder of the publishers' files")

@@ -1,0 +1,112 @@
+"""The book's sources and, where it was built, its pages."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from html.parser import HTMLParser
+
+import book
+import pytest
+
+BOOK = book.ROOT / "book"
+MATHJAX = BOOK / "assets" / "mathjax"
+SOURCES = (".md", ".ipynb")
+
+built = pytest.mark.skipif(not (book.HTML / "index.html").exists(), reason="the book is not built: run `make book`")
+
+
+class Resources(HTMLParser):
+    """Collects what a page makes the browser load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.images: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        if tag == "img":
+            self.images.append(attributes)
+        if tag in {"script", "img", "iframe", "source", "video", "audio", "embed"}:
+            self.found.append(attributes.get("src") or "")
+        if tag == "link" and attributes.get("rel") not in {"canonical", "author", "license", "next", "prev"}:
+            self.found.append(attributes.get("href") or "")
+
+
+def pages():
+    return sorted(book.HTML.glob("*.html")) + sorted((book.HTML / "notebooks").glob("*.html"))
+
+
+def test_links_are_links():
+    assert not book.broken_links()
+
+
+def test_a_checkout_without_links_fails_in_words(tmp_path):
+    (tmp_path / "_config.yml").write_text("../_config.yml", encoding="utf-8")  # what git writes with symlinks off
+    problems = book.broken_links(tmp_path)
+    assert len(problems) == 3
+    assert "links switched off" in problems[0]
+
+
+def test_every_chapter_has_its_source():
+    for name in book.chapters():
+        assert sum((BOOK / f"{name}{suffix}").is_file() for suffix in SOURCES) == 1, name
+
+
+def test_every_source_is_a_chapter():
+    """A page that nobody listed would never be built."""
+    chapters = set(book.chapters())
+    assert len(chapters) == len(book.chapters()), "a chapter is listed twice"
+    assert {path.stem for path in BOOK.glob("*.md")} <= chapters
+    assert {f"notebooks/{path.stem}" for path in (BOOK / "notebooks").glob("*.ipynb")} <= chapters
+
+
+def test_chapters_reads_nested_parts(tmp_path):
+    toc = tmp_path / "_toc.yml"
+    toc.write_text(
+        "root: index\nparts:\n- caption: A\n  chapters:\n  - file: one\n    sections:\n    - file: two\n"
+        "- caption: B\n  chapters:\n  - file: three\n",
+        encoding="utf-8",
+    )
+    assert book.chapters(toc) == ["index", "one", "two", "three"]
+    (tmp_path / "index.html").touch()
+    (tmp_path / "two.html").touch()
+    assert [page.name for page in book.missing_pages(tmp_path, toc)] == ["one.html", "three.html"]
+
+
+def test_mathjax_is_the_file_that_its_note_names():
+    digest = hashlib.sha256((MATHJAX / "tex-svg-full.js").read_bytes()).hexdigest()
+    assert f"`{digest}`" in (MATHJAX / "README.md").read_text(encoding="utf-8")
+    assert "Apache License" in (MATHJAX / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_no_labels_in_notebooks():
+    """A label that two notebooks define breaks the strict build; equations are labelled on the parts' pages."""
+    for source in (BOOK / "notebooks").glob("*.py"):
+        assert not re.search(r"^# (\(.+\)=|:label:)", source.read_text(encoding="utf-8"), re.MULTILINE), source.name
+
+
+@built
+def test_every_chapter_is_a_page():
+    assert not book.missing_pages(), "run `make book`"
+
+
+@built
+def test_no_page_loads_from_elsewhere():
+    for page in pages():
+        resources = Resources()
+        resources.feed(page.read_text(encoding="utf-8"))
+        assert resources.found, page.name
+        assert not [url for url in resources.found if re.match(r"(https?:)?//", url)], page.name
+    for sheet in book.HTML.rglob("*.css"):
+        assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
+
+
+@built
+def test_every_image_has_a_description():
+    for page in pages():
+        resources = Resources()
+        resources.feed(page.read_text(encoding="utf-8"))
+        content = [image for image in resources.images if "logo" not in (image.get("class") or "")]
+        assert all(image.get("alt") for image in content), (page.name, [image.get("src") for image in content])

@@ -1,0 +1,108 @@
+"""The built book in headless Chromium with every other host out of reach."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import book
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files without a log line for each."""
+
+    def log_message(self, *message: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """The address of the built book on this machine."""
+    if missing := book.missing_pages():
+        pytest.skip(f"the book is not built, {missing[0].name} is missing: run `make book`")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(book.HTML)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium."""
+    api = pytest.importorskip("playwright.sync_api", reason="no browser test: the Python package playwright is missing")
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        pytest.skip(f"no browser test: none of {', '.join(CHROMIUM)} is installed")
+    with api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, headless=True, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+class Visit:
+    """One page, opened with other hosts blocked, and everything it complained about or asked for."""
+
+    def __init__(self, browser: Any, site: str, name: str) -> None:
+        self.elsewhere: list[str] = []
+        self.complaints: list[str] = []
+        self.page = browser.new_page()
+        self.page.route("**/*", lambda route: self._serve(route, site))
+        self.page.on("console", lambda line: self.complaints.append(line.text) if line.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("requestfailed", lambda request: self.complaints.append(f"failed: {request.url}"))
+        self.page.goto(f"{site}/{name}.html", wait_until="load")
+        self.page.evaluate("window.MathJax ? window.MathJax.startup.promise.then(() => true) : true")
+
+    def _serve(self, route: Any, site: str) -> None:
+        if route.request.url.startswith((site, "data:", "blob:")):
+            route.continue_()
+        else:
+            self.elsewhere.append(route.request.url)
+            route.abort()
+
+
+@pytest.fixture(params=[*book.chapters(), "search", "genindex"])
+def visit(request: pytest.FixtureRequest, browser: Any, site: str) -> Iterator[Visit]:
+    visit = Visit(browser, site, request.param)
+    yield visit
+    visit.page.close()
+
+
+def test_page_is_whole_without_a_network(visit):
+    """Nothing asked of other hosts, no error, all maths typeset, every image there and described."""
+    assert visit.elsewhere == []
+    assert visit.complaints == []
+
+    page = visit.page
+    sources = page.locator(".math").count()
+    assert page.locator("mjx-container").count() >= sources, "maths left as source"
+    assert page.locator("mjx-merror, [data-mjx-error]").count() == 0
+    text = page.locator("main").inner_text()
+    assert "\\(" not in text and "\\[" not in text
+
+    images = page.evaluate("[...document.images].map(i => [i.src, i.complete && i.naturalWidth > 0, i.alt])")
+    assert [source for source, loaded, _ in images if not loaded] == []
+    assert [source for source, _, description in images if not description] == []
+
+
+def test_search_finds_a_chapter(browser, site):
+    """The search page works from its own index."""
+    visit = Visit(browser, site, "search")
+    visit.page.goto(f"{site}/search.html?q=Hamiltonian")
+    visit.page.wait_for_selector("#search-results li a")
+    assert any("hamiltonian" in link.get_attribute("href") for link in visit.page.locator("#search-results li a").all())
+    assert visit.complaints == [] and visit.elsewhere == []
+    visit.page.close()
