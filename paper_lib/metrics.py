@@ -1,0 +1,354 @@
+r"""What a continual learner knows, from its accuracy matrix and from its log-probabilities.
+
+Source: Kessler et al. 2023, App. B. An accuracy matrix ``a`` is ``(..., task_trained, task_tested)``: entry ``(k, j)``
+is the accuracy on task ``j`` after training on task ``k``. Only the triangle ``j <= k`` is read; above it entries are
+NaN, for those tasks have not been seen. Leading axes, such as seeds, are kept.
+
+``average_accuracy`` and ``forgetting`` are the paper's :math:`P_k` and :math:`F_k`; ``final_accuracy`` is its main
+metric :math:`P_T`. ``triangle_mean`` is no metric of the text, but some rows of its Table 1 look like one, so both are
+reported. The multi-task bound is the final accuracy of joint training, the single-task bound the learning accuracy of a
+learner that starts afresh at each task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def average_accuracy(a: ArrayLike) -> NDArray:
+    """Mean accuracy on the tasks so far, after each task.
+
+    Source: Kessler et al. 2023, App. B, eq:metrics:av_performance.
+
+    Args:
+        a: accuracy matrix ``(..., task_trained, task_tested)``.
+
+    Returns:
+        ``P_k``, ``(..., task_trained)``.
+
+    Raises:
+        ValueError: the matrix is not square, or an entry on or below the diagonal is NaN.
+
+    >>> average_accuracy([[1, np.nan, np.nan], [0.5, 1, np.nan], [0, 0.5, 1]])
+    array([1.  , 0.75, 0.5 ])
+    """
+    a = _triangle(a)
+    return a.sum(-1) / np.arange(1, a.shape[-1] + 1)
+
+
+def final_accuracy(a: ArrayLike) -> NDArray:
+    """Mean accuracy on all tasks after the last one, ``P_T`` ``(...,)``."""
+    return average_accuracy(a)[..., -1]
+
+
+def forgetting(a: ArrayLike) -> NDArray:
+    """Mean loss of accuracy on earlier tasks since each was learned, after each task.
+
+    Source: Kessler et al. 2023, App. B, eq:metrics:forgetting.
+
+    Args:
+        a: accuracy matrix ``(..., task_trained, task_tested)``.
+
+    Returns:
+        ``F_k``, ``(..., task_trained)``; NaN after the first task, when there is nothing yet to forget.
+
+    Raises:
+        ValueError: as ``average_accuracy``.
+
+    >>> forgetting([[1, np.nan, np.nan], [0.5, 1, np.nan], [0, 0.5, 1]])
+    array([ nan, 0.5 , 0.75])
+    """
+    a = _triangle(a)
+    num_tasks = a.shape[-1]
+    when_learned = np.diagonal(a, axis1=-2, axis2=-1)
+    lost = np.tril(when_learned[..., None, :] - a, k=-1).sum(-1)
+    earlier = np.arange(num_tasks)
+    return lost / np.where(earlier > 0, earlier, np.nan)
+
+
+def triangle_mean(a: ArrayLike) -> NDArray:
+    """Mean over all entries on and below the diagonal, ``(...,)``: what a nan-mean of the whole matrix gives.
+
+    >>> float(6 * triangle_mean([[1, np.nan, np.nan], [0.5, 1, np.nan], [0, 0.5, 1]]))
+    4.0
+    """
+    a = _triangle(a)
+    num_tasks = a.shape[-1]
+    return a.sum((-2, -1)) / (num_tasks * (num_tasks + 1) / 2)
+
+
+def learning_accuracy(a: ArrayLike) -> NDArray:
+    """Mean accuracy on each task right after it was learned, ``(...,)``; only the diagonal is read."""
+    diagonal = np.diagonal(_square(a), axis1=-2, axis2=-1)
+    if np.isnan(diagonal).any():
+        raise ValueError(f"accuracy matrix has NaN on its diagonal ({np.isnan(diagonal).sum()} entries)")
+    return diagonal.mean(-1)
+
+
+class CompleteForgetting(NamedTuple):
+    """The scores of a learner that only knows its last task.
+
+    Attributes:
+        final_accuracy: ``P_T``.
+        triangle_mean: mean over the triangle.
+    """
+
+    final_accuracy: float
+    triangle_mean: float
+
+
+def complete_forgetting(a_single: float, num_tasks: int) -> CompleteForgetting:
+    """Scores of a learner with accuracy ``a_single`` on the task just learned and zero on all before.
+
+    Of ``T (T + 1) / 2`` entries ``T`` are ``a_single``. So with five tasks a triangle mean of 33 % is what is left when
+    all is forgotten.
+
+    >>> [f"{score:.3f}" for score in complete_forgetting(0.99, 5)]
+    ['0.198', '0.330']
+    """
+    if num_tasks < 1:
+        raise ValueError(f"num_tasks={num_tasks!r} is not at least 1")
+    return CompleteForgetting(a_single / num_tasks, num_tasks * a_single / (num_tasks * (num_tasks + 1) / 2))
+
+
+def _square(a: ArrayLike) -> NDArray:
+    a = np.asarray(a, dtype=np.float64)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape[-1] == 0:
+        raise ValueError(f"accuracy matrix has shape {a.shape}, not (..., task_trained, task_tested), square")
+    return a
+
+
+def _triangle(a: ArrayLike) -> NDArray:
+    """The matrix with zeros above the diagonal, checked."""
+    a = _square(a)
+    seen = np.tri(a.shape[-1], dtype=bool)
+    missing = np.argwhere(np.isnan(a) & seen)
+    if len(missing):
+        *lead, k, j = (int(i) for i in missing[0])
+        where = f" of matrix {tuple(lead)}" if lead else ""
+        raise ValueError(
+            f"accuracy after task {k} on task {j}{where} (from 0) is NaN; only entries above the diagonal may be"
+        )
+    return np.where(seen, a, 0.0)
+
+
+def accuracy(log_probs: Tensor, y: Tensor) -> Tensor:
+    """Share of points whose most probable unit is their label.
+
+    Args:
+        log_probs: log-probabilities ``(seed, n, unit)``; minus infinity for units that do not compete.
+        y: labels ``(n,)`` int64.
+
+    Returns:
+        ``(seed,)`` float64.
+
+    Raises:
+        ValueError: shapes do not agree, there are no points, or log-probabilities are NaN (a network that diverged).
+    """
+    _check_log_probs(log_probs, y)
+    return (log_probs.argmax(-1) == y).double().mean(-1)
+
+
+def negative_log_likelihood(log_probs: Tensor, y: Tensor) -> Tensor:
+    """Mean over points of minus the label's log-probability, in nats: arguments and errors as ``accuracy``.
+
+    Infinite where a label has probability zero.
+    """
+    _check_log_probs(log_probs, y, normalised=True)
+    return -log_probs.gather(-1, y.expand(len(log_probs), -1)[..., None])[..., 0].double().mean(-1)
+
+
+def expected_calibration_error(log_probs: Tensor, y: Tensor, num_bins: int = 15) -> Tensor:
+    r"""Mean gap between confidence and accuracy over bins of confidence.
+
+    Source: Guo et al. 2017, Eq. 3: :math:`\sum_b (n_b / n) |acc_b - conf_b|` with bins :math:`((b - 1) / B, b / B]`. As
+    :math:`n_b acc_b` and :math:`n_b conf_b` are sums, one sum a bin of (right or wrong - confidence) is enough.
+
+    Args:
+        log_probs: log-probabilities ``(seed, n, unit)``; minus infinity for units that do not compete.
+        y: labels ``(n,)`` int64.
+        num_bins: bins of equal width on [0, 1].
+
+    Returns:
+        ``(seed,)`` float64.
+
+    Raises:
+        ValueError: as ``accuracy``, or ``num_bins`` is not at least 1.
+    """
+    if num_bins < 1:
+        raise ValueError(f"num_bins={num_bins!r} is not at least 1")
+    _check_log_probs(log_probs, y, normalised=True)
+    log_confidence, predicted = log_probs.max(-1)
+    confidence = log_confidence.double().exp().clamp(max=1.0)
+    gap = (predicted == y).double() - confidence
+    bins = (confidence * num_bins).ceil().long() - 1
+    return gap.new_zeros(len(gap), num_bins).scatter_add_(1, bins, gap).abs().sum(-1) / len(y)
+
+
+def _check_log_probs(log_probs: Tensor, y: Tensor, normalised: bool = False) -> None:
+    if log_probs.ndim != 3 or y.ndim != 1 or log_probs.shape[1] != len(y) or len(y) == 0:
+        raise ValueError(
+            f"log_probs {tuple(log_probs.shape)} and y {tuple(y.shape)} are not (seed, n, unit) and (n,) with n > 0"
+        )
+    diverged = log_probs.isnan().flatten(1).any(1)
+    if diverged.any():
+        raise ValueError(f"log_probs are NaN for the seeds in places {diverged.nonzero().flatten().tolist()} (from 0)")
+    if normalised:
+        total = log_probs.exp().sum(-1)
+        worst = total.flatten()[(total - 1).abs().argmax()].item()
+        if not abs(worst - 1) < 1e-2:
+            raise ValueError(f"log_probs are not normalised: the probabilities of a point sum to {worst:.4g}, not 1")
+
+
+class Summary(NamedTuple):
+    """Mean and spread over seeds.
+
+    Attributes:
+        mean: over seeds.
+        sd: standard deviation over seeds (divided by ``n - 1``); NaN for one seed.
+        se: standard error of the mean, ``sd / sqrt(n)``; NaN for one seed.
+        n: number of seeds.
+    """
+
+    mean: float
+    sd: float
+    se: float
+    n: int
+
+
+def summarise(values: ArrayLike) -> Summary:
+    """Mean, sd, se and n of one value a seed.
+
+    >>> summarise([0.25, 0.75, 0.25, 0.75]).mean, summarise([0.5])
+    (0.5, Summary(mean=0.5, sd=nan, se=nan, n=1))
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 1 or len(values) == 0:
+        raise ValueError(f"values have shape {values.shape}, not (seed,) with at least one seed")
+    n = len(values)
+    sd = float(values.std(ddof=1)) if n > 1 else float("nan")
+    return Summary(float(values.mean()), sd, sd / n**0.5, n)
+
+
+class PairedDifference(NamedTuple):
+    """Differences seed by seed, with Student's t.
+
+    Attributes:
+        mean: mean of ``a - b``.
+        sd: standard deviation of the differences over seeds.
+        se: standard error of the mean.
+        n: number of seeds.
+        lower: lower end of the interval for the mean.
+        upper: upper end of it.
+        p_value: two-sided, of no difference; NaN where every difference is zero or there is one seed.
+    """
+
+    mean: float
+    sd: float
+    se: float
+    n: int
+    lower: float
+    upper: float
+    p_value: float
+
+
+def paired_difference(
+    a: ArrayLike | Mapping[int, float], b: ArrayLike | Mapping[int, float], level: float = 0.95
+) -> PairedDifference:
+    """How much ``a`` is above ``b`` when both are measured on the same seeds.
+
+    Args:
+        a: a value a seed: a mapping (or pandas Series) from seed to value, or ``(seed,)``.
+        b: the same seeds; mappings are matched by seed, arrays by place.
+        level: of the interval for the mean.
+
+    Raises:
+        ValueError: the seeds differ, or the level is not between 0 and 1.
+    """
+    from scipy import special  # heavy, and needed nowhere else
+
+    if not 0 < level < 1:
+        raise ValueError(f"level={level!r} is not between 0 and 1")
+    if hasattr(a, "keys") and hasattr(b, "keys"):
+        seeds, others = list(a.keys()), list(b.keys())
+        if sorted(seeds) != sorted(others):
+            raise ValueError(f"not the same seeds: {sorted(seeds)} and {sorted(others)}")
+        a, b = [a[seed] for seed in seeds], [b[seed] for seed in seeds]
+    a, b = (np.asarray(values, dtype=np.float64) for values in (a, b))
+    if a.shape != b.shape:
+        raise ValueError(f"not the same seeds: {a.shape} values and {b.shape}")
+    mean, sd, se, n = summarise(a - b)
+    if n == 1:
+        return PairedDifference(mean, sd, se, n, float("nan"), float("nan"), float("nan"))
+    half = float(special.stdtrit(n - 1, (1 + level) / 2)) * se
+    t = abs(mean) / se if se > 0 else float("inf" if mean else "nan")
+    return PairedDifference(mean, sd, se, n, mean - half, mean + half, 2 * float(special.stdtr(n - 1, -t)))
+
+
+GROUP = ("experiment", "method", "dataset", "scenario", "preset")
+
+
+def accuracy_matrices(frame: pd.DataFrame, metric: str = "accuracy") -> tuple[NDArray, NDArray]:
+    """The matrices of one group of a tidy table of results.
+
+    Args:
+        frame: rows with ``seed``, ``task_trained``, ``task_tested``, ``metric``, ``value``, of one method and setting.
+        metric: which rows to read.
+
+    Returns:
+        seeds ``(seed,)`` and ``(seed, task_trained, task_tested)``, NaN where there is no row.
+
+    Raises:
+        ValueError: there is no such metric, or a seed has two values in one place.
+    """
+    rows = frame[frame["metric"] == metric]
+    if rows.empty:
+        raise ValueError(f"no rows of metric={metric!r}; there are {sorted(frame['metric'].unique())}")
+    place = ["seed", "task_trained", "task_tested"]
+    twice = rows[rows.duplicated(place)]
+    if len(twice):
+        raise ValueError(f"two values of {metric} for {dict(twice.iloc[0][place])}: the rows are of several settings")
+    seeds, tasks = np.unique(rows["seed"]), np.unique(rows[["task_trained", "task_tested"]])
+    matrices = np.full((len(seeds), len(tasks), len(tasks)), np.nan)
+    at = tuple(np.searchsorted(known, rows[name]) for name, known in zip(place, (seeds, tasks, tasks), strict=True))
+    matrices[at] = rows["value"]
+    return seeds, matrices
+
+
+def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Final accuracy, triangle mean and forgetting over seeds of every method and setting in a tidy table.
+
+    Args:
+        frame: columns experiment, method, dataset, scenario, preset, key, seed, task_trained, task_tested, metric,
+            value; rows whose metric is not ``accuracy`` are left out.
+
+    Returns:
+        Columns of ``GROUP`` (and ``key``, where one method and setting has several), ``metric``, ``mean``, ``sd``,
+        ``se``, ``n``. A learner tested only on the task just learned has one metric, ``learning_accuracy``.
+    """
+    import pandas as pd
+
+    frame = frame[frame["metric"] == "accuracy"]
+    by = list(GROUP)
+    if frame.duplicated([*by, "seed", "task_trained", "task_tested"]).any():
+        by.append("key")
+    rows = []
+    for group, part in frame.groupby(by, sort=False, dropna=False):
+        _, a = accuracy_matrices(part)
+        scores = {"final_accuracy": final_accuracy, "triangle_mean": triangle_mean, "forgetting": _final_forgetting}
+        if (part["task_trained"] == part["task_tested"]).all() and a.shape[-1] > 1:
+            scores = {"learning_accuracy": learning_accuracy}
+        rows += [(*group, name, *summarise(score(a))) for name, score in scores.items()]
+    return pd.DataFrame(rows, columns=[*by, "metric", *Summary._fields])
+
+
+def _final_forgetting(a: NDArray) -> NDArray:
+    return forgetting(a)[..., -1]
