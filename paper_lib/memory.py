@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from paper_lib import rng
 from paper_lib.data.stream import Spec, Task
 
 
@@ -72,6 +74,12 @@ def add(memory: Memory, task: Task, chosen: Tensor, keep: int | None = None) -> 
         torch.cat([memory.y[:, on_device], task.y[chosen]], dim=1),
         torch.cat([memory.task[kept], torch.full((chosen.shape[1],), task.index)]),
     )
+
+
+def choose(num_points: int, num_chosen: int, seeds: Sequence[int], task_index: int) -> Tensor:
+    """Random points to keep, ``(seed, min(num_chosen, num_points))`` indices without replacement."""
+    streams = rng.generators(seeds, "memory", task_index)
+    return rng.permutations(num_points, streams)[:, :num_chosen]
 
 
 def pool(task: Task, memory: Memory, num_seeds: int, oversample: bool) -> Pool:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paper_lib import rng
+from paper_lib.checks import one_of
 
 Params = tuple[Tensor, ...]
 
@@ -151,6 +152,18 @@ class CifarNet:
 
     def draw_masks(self, streams, steps, batch):
         return _draw_masks([(32, 15, 15), (64, 6, 6), (512,)], self.dropout, streams, steps, batch)
+
+
+def build(
+    kind: str, input_shape: tuple[int, ...], hidden: tuple[int, ...], num_outputs: int, dropout: tuple[float, ...]
+) -> Network:
+    """The network of a name: ``mlp`` with its hidden layers, or ``cifarnet`` with its own layers and dropout rates."""
+    one_of("network", kind, ("mlp", "cifarnet"))
+    if kind == "mlp":
+        return MLP(input_shape, hidden, num_outputs, dropout)
+    if input_shape != (3, 32, 32):
+        raise ValueError(f"network='cifarnet' takes inputs of shape (3, 32, 32), and these have {input_shape}")
+    return CifarNet(num_outputs)
 
 
 def flatten(params: Params) -> Tensor:

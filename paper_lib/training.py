@@ -34,15 +34,18 @@ def fresh_moments(params: Params) -> Moments:
     return Moments(zeros, tuple(torch.zeros_like(z) for z in zeros), torch.zeros((), dtype=torch.float32))
 
 
-def adam(params: Params, moments: Moments, learning_rate: float, weight_decay: float = 0.0) -> torch.optim.Adam:
+def adam(
+    params: Params, moments: Moments, learning_rate: float, weight_decay: float = 0.0, num_exempt: int = 0
+) -> torch.optim.Adam:
     """PyTorch's fused Adam (Kingma and Ba 2015) over leaves, going on from stored moments.
 
-    Seeds are independent because Adam is element-wise. ``weight_decay`` is the L2 term added to the gradient.
+    Seeds are independent because Adam is element-wise. ``weight_decay`` is the L2 term added to the gradient of all but
+    the last ``num_exempt`` parameters.
     """
     on_gpu = params[0].is_cuda
-    optimiser = torch.optim.Adam(
-        list(params), lr=learning_rate, weight_decay=weight_decay, fused=True, capturable=on_gpu
-    )
+    decayed, exempt = list(params[: len(params) - num_exempt]), list(params[len(params) - num_exempt :])
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": exempt, "weight_decay": 0.0}]
+    optimiser = torch.optim.Adam(groups, lr=learning_rate, fused=True, capturable=on_gpu)
     for p, first, second in zip(params, moments.first, moments.second, strict=True):
         optimiser.state[p] = {
             "step": moments.step.to(p.device if on_gpu else "cpu").clone(),
@@ -58,6 +61,11 @@ def moments_of(optimiser: torch.optim.Adam) -> Moments:
     return Moments(
         tuple(s["exp_avg"] for s in states), tuple(s["exp_avg_sq"] for s in states), states[0]["step"].detach().cpu()
     )
+
+
+def tensors_of(optimiser: torch.optim.Adam) -> list[Tensor]:
+    """Every tensor that a step of the optimiser changes besides the parameters."""
+    return [t for state in optimiser.state.values() for t in state.values()]
 
 
 def leaves(params: Params) -> Params:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -61,6 +61,23 @@ class Spec:
         """Entries of one flattened input."""
         return int(torch.Size(self.input_shape).numel())
 
+    def competing_units(self) -> Tensor:
+        """Which units compete with each unit for a point, bool ``(unit, unit)``.
+
+        All of them, but in the task-incremental scenario only those of a task that owns the unit: a softmax over them
+        is a head of its own.
+        """
+        if self.scenario != "task_incremental":
+            return torch.ones((self.num_units, self.num_units), dtype=torch.bool)
+        owners = torch.stack([self.task_mask(t) for t in range(self.num_tasks)])
+        return (owners[:, :, None] & owners[:, None, :]).any(0)
+
+    def task_mask(self, task_id: int) -> Tensor:
+        """The units of a task, bool ``(unit,)``."""
+        mask = torch.zeros(self.num_units, dtype=torch.bool)
+        mask[list(self.task_units[task_id])] = True
+        return mask
+
     def scale(self, x: Tensor) -> Tensor:
         """Standardised float32 inputs from stored ones (uint8 pixels or floats).
 
@@ -70,12 +87,20 @@ class Spec:
         Returns:
             ``(..., *input_shape)``, float32 (float64 stays float64).
         """
+        return self.scaler(x.device)(x)
+
+    def scaler(self, device: str | torch.device) -> Callable[[Tensor], Tensor]:
+        """``scale`` with its constants on the device already, for steps that may copy nothing there."""
         tail = (-1,) + (1,) * (len(self.input_shape) - 1)
-        if x.dtype == torch.uint8:
-            mean, inverse_sd = (torch.tensor(v, device=x.device).view(tail) for v in self._affine(255.0))
-            return x.float().sub_(mean).mul_(inverse_sd)
-        mean, inverse_sd = (torch.tensor(v, device=x.device, dtype=x.dtype).view(tail) for v in self._affine(1.0))
-        return (x - mean) * inverse_sd
+        byte_mean, byte_factor = (torch.tensor(v, device=device).view(tail) for v in self._affine(255.0))
+        mean, factor = (torch.tensor(v, device=device, dtype=torch.float64).view(tail) for v in self._affine(1.0))
+
+        def scale(x: Tensor) -> Tensor:
+            if x.dtype == torch.uint8:
+                return x.float().sub_(byte_mean).mul_(byte_factor)
+            return ((x - mean) * factor).to(x.dtype)
+
+        return scale
 
     def _affine(self, white: float) -> tuple[list[float], list[float]]:
         return [white * m for m in self.pixel_mean], [1.0 / (white * s) for s in self.pixel_sd]

@@ -1,0 +1,164 @@
+"""Runs a method over a stream: the loop over tasks, evaluation on every task so far, timing, checkpoints, resuming."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from paper_lib import metrics
+from paper_lib.data.stream import Stream
+from paper_lib.methods import Method, State
+
+SCORES = {
+    "accuracy": metrics.accuracy,
+    "nll": metrics.negative_log_likelihood,
+    "ece": metrics.expected_calibration_error,
+}
+"""What is stored for every pair of a task trained and a task tested."""
+
+
+class Outcome(NamedTuple):
+    """What a run over a stream measured.
+
+    Attributes:
+        scores: name to ``(seed, task_trained, task_tested)``, NaN above the diagonal.
+        info: what ``learn`` reported, name to one ``(seed, ...)`` array a task.
+        seconds: wall time of training each task, ``(task,)``, all seeds together; NaN where a run was resumed in it.
+    """
+
+    scores: dict[str, np.ndarray]
+    info: dict[str, list[np.ndarray]]
+    seconds: np.ndarray
+
+
+def run(
+    method: Method,
+    stream: Stream,
+    seeds: Sequence[int],
+    device: str | torch.device = "cpu",
+    *,
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    label: str = "",
+) -> Outcome:
+    """Train on each task in turn and evaluate on every task so far.
+
+    Args:
+        method: configuration of a method.
+        stream: its tasks.
+        seeds: distinct non-negative integers that advance together.
+        device: where tensors live.
+        checkpoint: file to save to and to go on from; none is written without it. Removed at the end by the caller.
+        checkpoint_seconds: time between saves inside a task.
+        label: text of the progress bar, shown on a terminal only.
+
+    Returns:
+        The outcome. A resumed run has the numbers of an uninterrupted one.
+    """
+    torch.set_flush_denormal(True)  # Adam's moments of units without data decay into denormals, ten times slower
+    spec, num_tasks = stream.spec, stream.spec.num_tasks
+    state = method.init(spec, seeds, device)
+    shape = (len(seeds), num_tasks, num_tasks)
+    outcome = Outcome({name: np.full(shape, np.nan) for name in SCORES}, {}, np.full(num_tasks, np.nan))
+    first, resumed = 0, False
+    if checkpoint is not None and checkpoint.exists():
+        first, state, outcome = load(checkpoint, state, device)
+        resumed = True
+
+    held_out = [task.to(device) for task in stream.held_out]
+    with tqdm(total=num_tasks, initial=first, desc=label, disable=None, unit="task") as bar:
+        for task in stream.train[first:]:
+            started = saved = time.perf_counter()
+
+            def report(running: State, fraction: float, task=task) -> None:
+                nonlocal saved
+                bar.update(task.index + fraction - bar.n)
+                if checkpoint is not None and fraction < 1 and time.perf_counter() - saved >= checkpoint_seconds:
+                    save(checkpoint, task.index, running, outcome)
+                    saved = time.perf_counter()
+
+            state, info = method.learn(state, task.to(device), report)
+            if torch.device(device).type == "cuda":
+                torch.cuda.synchronize(device)
+            outcome.seconds[task.index] = np.nan if resumed else time.perf_counter() - started
+            resumed = False
+            for name, value in info.items():
+                outcome.info.setdefault(name, []).append(value.detach().cpu().numpy())
+            for tested in held_out[: task.index + 1]:
+                task_id = tested.index if spec.scenario == "task_incremental" else None
+                log_probs = predict(method, state, tested.x, task_id)
+                for name, score in SCORES.items():
+                    outcome.scores[name][:, task.index, tested.index] = score(log_probs, tested.y).cpu().numpy()
+            bar.update(task.index + 1 - bar.n)
+            if checkpoint is not None:
+                save(checkpoint, task.index + 1, state, outcome)
+    return outcome
+
+
+def predict(method: Method, state: State, x: Tensor, task_id: int | None = None, chunk: int = 4096) -> Tensor:
+    """Log-probabilities ``(seed, n, unit)``, computed ``chunk`` points at a time."""
+    with torch.inference_mode():
+        return torch.cat([method.predict(state, part, task_id) for part in x.split(chunk)], dim=1)
+
+
+def save(path: Path, next_task: int, state: State, outcome: Outcome) -> None:
+    """Write a checkpoint in one piece: a kill leaves the old one or the new one."""
+    arrays = {f"state/{name}": leaf.detach().cpu().numpy() for name, leaf in _named_tensors(state)}
+    arrays |= {f"scores/{name}": value for name, value in outcome.scores.items()}
+    arrays |= {f"info/{name}/{t}": v for name, values in outcome.info.items() for t, v in enumerate(values)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + f".{os.getpid()}.part")
+    with part.open("wb") as file:
+        np.savez(file, next_task=next_task, seconds=outcome.seconds, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def load(path: Path, template: State, device: str | torch.device) -> tuple[int, State, Outcome]:
+    """Read a checkpoint: the next task, the state in the template's structure, and the outcome so far.
+
+    Raises:
+        ValueError: if the file is not a checkpoint of this method.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        tensors = {name: torch.from_numpy(arrays[f"state/{name}"]) for name, _ in _named_tensors(template)}
+    except Exception as error:
+        raise ValueError(f"{path} is not a checkpoint of this run ({error}); remove it to start afresh") from error
+    on_cpu = {name for name, leaf in _named_tensors(template) if leaf.device.type == "cpu"}
+    tensors = {name: t if name in on_cpu else t.to(device) for name, t in tensors.items()}
+    info: dict[str, list[np.ndarray]] = {}
+    for key in sorted((k for k in arrays if k.startswith("info/")), key=lambda k: int(k.rsplit("/", 1)[1])):
+        info.setdefault(key.split("/")[1], []).append(arrays[key])
+    scores = {name: arrays[f"scores/{name}"] for name in SCORES}
+    return int(arrays["next_task"]), _rebuilt(template, tensors), Outcome(scores, info, arrays["seconds"])
+
+
+def _named_tensors(tree: Any, name: str = "") -> list[tuple[str, Tensor]]:
+    """The tensors of a state with their places in it; what is not a tensor is what ``init`` was given."""
+    if isinstance(tree, Tensor):
+        return [(name, tree)]
+    if isinstance(tree, tuple):
+        names = getattr(tree, "_fields", range(len(tree)))
+        return [pair for key, child in zip(names, tree, strict=True) for pair in _named_tensors(child, f"{name}.{key}")]
+    return []
+
+
+def _rebuilt(tree: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
+    if isinstance(tree, Tensor):
+        return tensors[name]
+    if isinstance(tree, tuple):
+        names = getattr(tree, "_fields", range(len(tree)))
+        children = [_rebuilt(child, tensors, f"{name}.{key}") for key, child in zip(names, tree, strict=True)]
+        return type(tree)(*children) if hasattr(tree, "_fields") else tuple(children)
+    return tree

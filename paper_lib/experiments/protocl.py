@@ -1,0 +1,155 @@
+"""ProtoCL's rows of Tables 1 and 2, with plain replay and the joint bound beside them.
+
+The rows of a run: ``protocl`` is the corrected method with settings chosen on validation data
+(``experiments/protocl_tuning.py``), ``protocl_as_published`` the release's configuration, ``protocl_no_memory`` the
+corrected method without replay, ``replay`` the same memory and tuning budget without prototypes, ``joint`` training on
+all tasks so far, ``sgd`` on the current task alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pandas as pd
+
+from paper_lib import runs
+from paper_lib.checks import one_of
+from paper_lib.data.stream import DATASETS, EVAL_SPLITS, SCENARIOS
+from paper_lib.methods import Method
+from paper_lib.methods.protocl import ProtoCL, as_published
+from paper_lib.methods.replay import Replay, joint, sgd
+
+VERSION = 1
+ROWS = ("protocl", "protocl_as_published", "protocl_no_memory", "replay", "joint", "sgd")
+PRESETS = ("quick", "paper")
+
+CIFAR_NETWORK = {"network": "cifarnet", "hidden": ()}
+"""On CIFAR the paper's four convolutions and two linear layers."""
+
+PROTOCL: dict[str, dict[str, Any]] = {
+    "split_digits": {"hidden": (64,), "embedding_dim": 32, "learning_rate": 1e-3, "epochs": 50, "memory_per_task": 50},
+    "split_mnist": {},
+    "split_fmnist": {},
+    "split_cifar10": {**CIFAR_NETWORK, "embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3, "epochs": 80},
+    "split_cifar100": {**CIFAR_NETWORK, "embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3, "epochs": 80},
+    "split_cifar10_100": {**CIFAR_NETWORK, "embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3, "epochs": 80},
+}
+"""ProtoCL's settings of each data set where they differ from the method's defaults."""
+
+REPLAY: dict[str, dict[str, Any]] = {
+    "split_digits": {"hidden": (64, 32), "epochs": 50, "memory_per_task": 50, "batch_size": 64},
+    "split_mnist": {},
+    "split_fmnist": {},
+    "split_cifar10": {**CIFAR_NETWORK, "epochs": 80},
+    "split_cifar100": {**CIFAR_NETWORK, "epochs": 80},
+    "split_cifar10_100": {**CIFAR_NETWORK, "epochs": 80},
+}
+"""Replay's settings, likewise; the bounds use them too, with ten epochs on the image sets."""
+
+QUICK_EPOCHS = {"split_digits": 20}
+"""Epochs of the quick preset; one on every other data set."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Parameters of the notebook and of ``paper-lib run protocl``.
+
+    Attributes:
+        dataset: stream of tasks.
+        scenario: which units compete, and whether the task is named at test time.
+        preset: ``quick`` for a look (seconds on digits), ``paper`` for the paper's epochs.
+        seeds: seeds that advance together.
+        device: ``cpu`` or ``cuda:0``.
+        methods: rows to run.
+        eval_split: ``test``, or ``validation``: a tenth of the training data, then left out of training.
+        epochs: passes over each task; None for the preset's.
+        batch_size: points a step; None for the preset's.
+        learning_rate: of Adam; None for the preset's.
+        weight_decay: L2 term added to the gradient; None for the preset's.
+        dropout: rate of dropout; None for the preset's.
+        memory_per_task: points kept of each task; None for the preset's.
+        evidence_mode: what ProtoCL predicts with; None for the preset's.
+        class_prior: ProtoCL's p(y) in predictions; None for the preset's.
+        forget: what ProtoCL multiplies its evidence by in every step; None for the preset's.
+    """
+
+    dataset: str = "split_digits"
+    scenario: str = "class_incremental"
+    preset: str = "quick"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    device: str = "cpu"
+    methods: tuple[str, ...] = ("protocl", "replay", "joint")
+    eval_split: str = "test"
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    dropout: float | None = None
+    memory_per_task: int | None = None
+    evidence_mode: Literal["cumulative", "recompute_final", "recompute_each_epoch"] | None = None
+    class_prior: Literal["counts", "uniform"] | None = None
+    forget: float | None = None
+
+    def __post_init__(self):
+        one_of("dataset", self.dataset, [d for d in DATASETS if d in PROTOCL])
+        one_of("scenario", self.scenario, SCENARIOS)
+        one_of("preset", self.preset, PRESETS)
+        one_of("eval_split", self.eval_split, EVAL_SPLITS)
+        for name in self.methods:
+            one_of("methods", name, ROWS)
+
+
+OVERRIDES = tuple(name for name, field in Config.__dataclass_fields__.items() if field.default is None)
+"""Fields that replace a preset's value."""
+
+
+def method(row: str, config: Config) -> Method:
+    """The configured method of a row."""
+    if row == "protocl_as_published":
+        chosen: Method = as_published(config.dataset)
+    elif row.startswith("protocl"):
+        chosen = ProtoCL(**PROTOCL[config.dataset])
+    else:
+        settings = dict(REPLAY[config.dataset])
+        if row in ("joint", "sgd"):
+            settings = {k: v for k, v in settings.items() if k in ("hidden", "network", "batch_size", "epochs")}
+            settings.setdefault("epochs", 10)
+        chosen = {"replay": Replay, "joint": joint, "sgd": sgd}[row](**settings)
+    changes: dict[str, Any] = {
+        name: value
+        for name in OVERRIDES
+        if (value := getattr(config, name)) is not None and hasattr(chosen, name)
+    }
+    if row in ("joint", "sgd", "protocl_no_memory"):
+        changes.pop("memory_per_task", None)
+    if config.preset == "quick":
+        changes.setdefault("epochs", QUICK_EPOCHS.get(config.dataset, 1))
+    if row == "protocl_no_memory":
+        changes["memory_per_task"] = 0
+    return replace(chosen, **changes)
+
+
+def jobs(config: Config) -> list[runs.Job]:
+    """One job a row."""
+    stream = {"dataset": config.dataset, "scenario": config.scenario, "eval_split": config.eval_split}
+    held_back = {"validation_fraction": 0.1} if config.eval_split == "validation" else {}
+    overridden = any(getattr(config, name) is not None for name in OVERRIDES)
+    preset = f"{config.preset}+overrides" if overridden else config.preset
+    published = {"validation_fraction": 1 / 6 if config.dataset in ("split_mnist", "split_fmnist") else 0.2}
+    return [
+        runs.Job(
+            "protocl",
+            VERSION,
+            row,
+            method(row, config),
+            stream | (published if row == "protocl_as_published" else held_back),
+            preset if config.eval_split == "test" else f"{preset}, validation",
+        )
+        for row in config.methods
+    ]
+
+
+def run(config: Config) -> pd.DataFrame:
+    """Scores of every row, seed and pair of tasks, as a tidy table."""
+    return runs.execute(jobs(config), config.seeds, config.device)

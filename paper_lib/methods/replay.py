@@ -1,0 +1,172 @@
+r"""Plain replay: stochastic gradient descent on the current task united with a memory of past ones.
+
+The minimised loss of a batch is the weighted mean of :math:`-\log \mathrm{softmax}(f(x; w))_y` over the units that
+compete for a point: all of them, or those of its own task where the task is named (a multi-head network).
+
+Three of the bounds and baselines are this method with other settings, each a function below: ``sgd`` keeps no memory,
+``joint`` keeps everything and starts afresh for every task, ``single_task`` keeps nothing and starts afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paper_lib import memory as mem
+from paper_lib import training
+from paper_lib.data.stream import Spec, Task
+from paper_lib.methods import unreported
+from paper_lib.networks import Network, Params, build
+
+
+class State(NamedTuple):
+    """What ``Replay`` carries.
+
+    Attributes:
+        spec: shapes and scenario.
+        seeds: the seeds that advance together.
+        params: network parameters, each ``(seed, ...)``.
+        moments: Adam's moments.
+        memory: points of past tasks.
+        epoch: epochs done of the task in progress, 0 between tasks.
+        losses: mean training loss of those epochs, ``(seed, epoch)``.
+    """
+
+    spec: Spec
+    seeds: tuple[int, ...]
+    params: Params
+    moments: training.Moments
+    memory: mem.Memory
+    epoch: Tensor
+    losses: Tensor
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Configuration, and the contract of ``paper_lib.methods.Method``.
+
+    Attributes:
+        hidden: widths of the MLP's hidden layers; ignored by CifarNet.
+        network: ``mlp`` or ``cifarnet``.
+        dropout: rate after each hidden layer of the MLP; CifarNet has its own.
+        epochs: passes over each task.
+        batch_size: points a step.
+        learning_rate: of Adam.
+        weight_decay: L2 term added to the gradient.
+        memory_per_task: points kept of each task, or None for all of them.
+        oversample: repeat memory in an epoch until old and new are about 1:1.
+        replay_weight: weight of a memory point's loss, 1 for a current point's.
+        restart: begin every task with fresh parameters.
+        train_trunk: False freezes all layers but the last after the first task.
+    """
+
+    hidden: tuple[int, ...] = (200, 200)
+    network: str = "mlp"
+    dropout: float = 0.0
+    epochs: int = 10
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    memory_per_task: int | None = 200
+    oversample: bool = True
+    replay_weight: float = 1.0
+    restart: bool = False
+    train_trunk: bool = True
+
+    VERSION: ClassVar[int] = 1
+
+    def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
+        params = self._network(spec).init(seeds, device)
+        memory = mem.empty(spec, 1 if self.memory_per_task is None else len(seeds), device)
+        return State(
+            spec,
+            tuple(seeds),
+            params,
+            training.fresh_moments(params),
+            memory,
+            torch.zeros((), dtype=torch.int64),
+            torch.empty(len(seeds), 0),
+        )
+
+    def learn(
+        self, state: State, task: Task, report: Callable[[State, float], None] = unreported
+    ) -> tuple[State, dict[str, Tensor]]:
+        spec, seeds = state.spec, state.seeds
+        network = self._network(spec)
+        if state.epoch == 0:
+            fresh = network.init(seeds, task.x.device) if self.restart else state.params
+            state = state._replace(params=fresh, moments=training.fresh_moments(fresh), losses=state.losses[:, :0])
+        trained = slice(None) if self.train_trunk or task.index == 0 else slice(-2, None)
+        params = training.leaves(state.params)
+        moments = training.Moments(state.moments.first[trained], state.moments.second[trained], state.moments.step)
+        optimiser = training.adam(params[trained], moments, self.learning_rate, self.weight_decay)
+        pool = mem.pool(task, state.memory, len(seeds), self.oversample)
+        total = torch.zeros(len(seeds), device=task.x.device)
+        competing = spec.competing_units().to(task.x.device)
+        scale = spec.scaler(task.x.device)
+
+        def step(index, weight, *masks):
+            y = pool.y[index]
+            logits = network(params, scale(pool.x[index]), masks)
+            logits = logits.masked_fill(~competing[y], -torch.inf)
+            loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(weight)
+            weight = torch.where(index < pool.num_current, weight, weight * self.replay_weight)
+            losses = (weight * loss).sum(-1) / weight.sum(-1)
+            optimiser.zero_grad(set_to_none=True)
+            losses.sum().backward()
+            optimiser.step()
+            total.add_(losses.detach())
+
+        def current(epoch: int, losses: Tensor) -> State:
+            new = training.moments_of(optimiser)
+            kept = [tuple(old[: len(old) - len(n)] + n) for old, n in zip(state.moments[:2], new[:2], strict=True)]
+            return state._replace(
+                params=tuple(p.detach() for p in params),
+                moments=training.Moments(*kept, new.step),
+                epoch=torch.tensor(epoch),
+                losses=losses,
+            )
+
+        stepper = training.Stepper(step, [*params, *training.tensors_of(optimiser), total])
+        losses = state.losses
+        for epoch in range(int(state.epoch), self.epochs):
+            total.zero_()
+            steps = training.train_epoch(stepper, network, pool.draws, self.batch_size, seeds, (task.index, epoch))
+            losses = torch.cat([losses, total.cpu()[:, None] / steps], dim=1)
+            report(current(epoch + 1, losses), (epoch + 1) / self.epochs)
+        state = current(0, losses)
+        return state._replace(memory=self._remember(state, task)), {"loss": losses}
+
+    def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
+        logits = self._network(state.spec)(state.params, state.spec.scale(x))
+        if task_id is not None:
+            logits = logits.masked_fill(~state.spec.task_mask(task_id).to(x.device), -torch.inf)
+        return logits.log_softmax(-1)
+
+    def _network(self, spec: Spec) -> Network:
+        return build(self.network, spec.input_shape, self.hidden, spec.num_units, (self.dropout,) * len(self.hidden))
+
+    def _remember(self, state: State, task: Task) -> mem.Memory:
+        if self.memory_per_task is None:
+            return mem.add(state.memory, task, torch.arange(len(task.y))[None])
+        return mem.add(state.memory, task, mem.choose(len(task.y), self.memory_per_task, state.seeds, task.index))
+
+
+def sgd(**settings) -> Replay:
+    """Training on each task alone, from where the last one ended."""
+    return Replay(memory_per_task=0, **settings)
+
+
+def joint(**settings) -> Replay:
+    """Training afresh on all tasks so far: what remembering everything reaches."""
+    return Replay(memory_per_task=None, oversample=False, restart=True, **settings)
+
+
+def single_task(**settings) -> Replay:
+    """A fresh network for each task: what a task reaches with nothing to remember and nothing learned before."""
+    return Replay(memory_per_task=0, restart=True, **settings)

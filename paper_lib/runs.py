@@ -1,0 +1,248 @@
+"""Stored runs: one record a seed, written whole, found again by what determines its numbers.
+
+A ``Job`` is a row of a figure or table: a method on a stream. Its key is a digest of the method's configuration, the
+stream's configuration, the versions of method and experiment, and the data. ``execute`` runs the seeds that have no
+record yet and ``tabulate`` merges records into the committed tables under ``results/``.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import resource
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from paper_lib import driver
+from paper_lib.data.stream import make_stream
+from paper_lib.methods import Method
+
+FOLDER_VARIABLE = "PAPER_LIB_RUNS"
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+COLUMNS = [
+    *("experiment", "method", "dataset", "scenario", "preset", "key", "seed"),
+    *("task_trained", "task_tested", "metric", "value"),
+]
+"""Columns of every table; tasks count from 1 there, as in the paper."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A row of an experiment.
+
+    Attributes:
+        experiment: name of the experiment's module.
+        version: the experiment's VERSION.
+        label: name of the row, such as ``protocl``.
+        method: configuration of the method.
+        stream: arguments of ``make_stream``.
+        preset: name under which the row is tabulated.
+    """
+
+    experiment: str
+    version: int
+    label: str
+    method: Method
+    stream: Mapping[str, Any]
+    preset: str
+
+    def identity(self, digest: str) -> dict[str, Any]:
+        """All that determines the numbers of a seed, given the digest of the stream's data."""
+        return {
+            "experiment": [self.experiment, self.version],
+            "method": [type(self.method).__name__, type(self.method).VERSION, dataclasses.asdict(self.method)],
+            "stream": dict(self.stream),
+            "data": digest,
+        }
+
+
+def folder() -> Path:
+    """Where records live: ``PAPER_LIB_RUNS``, else the platform's folder for a user's data."""
+    if os.environ.get(FOLDER_VARIABLE):
+        return Path(os.environ[FOLDER_VARIABLE])
+    from platformdirs import user_data_path
+
+    return user_data_path("paper_lib") / "runs"
+
+
+def execute(
+    jobs: Iterable[Job], seeds: Sequence[int], device: str = "cpu", checkpoint_seconds: float = 60.0
+) -> pd.DataFrame:
+    """Run what has no record yet and return the tidy table of all seeds of all jobs.
+
+    Seeds of a job advance together. A killed call goes on from its last checkpoint when it is made again.
+    """
+    records = []
+    for job in jobs:
+        stream = make_stream(**job.stream)
+        identity = job.identity(stream.digest)
+        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        place = folder() / job.experiment / f"{job.label}-{key}"
+        missing = tuple(s for s in seeds if not (place / f"seed{s}.json").exists())
+        if missing:
+            checkpoint = place / f"seeds{'-'.join(map(str, missing))}.npz"
+            started = time.perf_counter()
+            outcome = driver.run(
+                job.method,
+                stream,
+                missing,
+                device,
+                checkpoint=checkpoint,
+                checkpoint_seconds=checkpoint_seconds,
+                label=f"{job.label} on {stream.spec.dataset}",
+            )
+            provenance = _provenance(device, missing, time.perf_counter() - started)
+            for row, seed in enumerate(missing):
+                record = {
+                    **{"experiment": job.experiment, "method": job.label, "dataset": stream.spec.dataset},
+                    **{"scenario": stream.spec.scenario, "preset": job.preset, "key": key, "seed": seed},
+                    "identity": identity,
+                    "scores": {name: _plain(values[row]) for name, values in outcome.scores.items()},
+                    "info": {name: [_plain(v[row]) for v in values] for name, values in outcome.info.items()},
+                    "seconds": _plain(outcome.seconds),
+                    "provenance": provenance,
+                }
+                write_whole(place / f"seed{seed}.json", json.dumps(record))
+            checkpoint.unlink(missing_ok=True)
+        records += [{**read(place / f"seed{s}.json"), "preset": job.preset} for s in seeds]
+    return tidy(records)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """One record.
+
+    Raises:
+        ValueError: if the file is damaged; the message says how to go on.
+    """
+    try:
+        return json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not a run record ({error}); remove it and run again") from error
+
+
+def tidy(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Scores of records as a long table, a row a number, with the columns ``COLUMNS``."""
+    rows = []
+    for record in records:
+        head = [record[name] for name in COLUMNS[:7]]
+        for metric, matrix in record["scores"].items():
+            for trained, line in enumerate(matrix, 1):
+                rows += [[*head, trained, tested, metric, v] for tested, v in enumerate(line[:trained], 1)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def matrices(table: pd.DataFrame, metric: str = "accuracy") -> dict[tuple[str, ...], np.ndarray]:
+    """Score matrices of a tidy table.
+
+    Returns:
+        ``(method, dataset, scenario, preset)`` to ``(seed, task_trained, task_tested)``, NaN above the diagonal, seeds
+        in increasing order.
+    """
+    found = {}
+    chosen = table[table.metric == metric]
+    for names, rows in chosen.groupby(["method", "dataset", "scenario", "preset"], sort=False):
+        seeds, num_tasks = sorted(rows.seed.unique()), int(rows.task_trained.max())
+        matrix = np.full((len(seeds), num_tasks, num_tasks), np.nan)
+        place = np.searchsorted(seeds, rows.seed), rows.task_trained - 1, rows.task_tested - 1
+        matrix[tuple(np.asarray(p, int) for p in place)] = rows.value
+        found[names] = matrix
+    return found
+
+
+def stored(experiment: str) -> pd.DataFrame:
+    """The committed table of an experiment."""
+    path = RESULTS / f"{experiment}.csv"
+    if not path.exists():
+        there = ", ".join(sorted(p.stem for p in RESULTS.glob("*.csv"))) or "none"
+        raise FileNotFoundError(f"{path} is not there; stored tables: {there}")
+    return pd.read_csv(path, dtype={"key": str}, keep_default_na=False, na_values=["nan", ""])
+
+
+def tabulate(experiment: str) -> Path:
+    """Merge the records of an experiment into ``results/EXPERIMENT.csv`` and the provenance beside it.
+
+    A record replaces the rows of the same method, data set, scenario, preset and seed.
+    """
+    records = [read(p) for p in sorted((folder() / experiment).glob("*/seed*.json"))]
+    if not records:
+        raise FileNotFoundError(f"no record of experiment {experiment!r} in {folder() / experiment}")
+    path, beside = RESULTS / f"{experiment}.csv", RESULTS / f"{experiment}.json"
+    records.sort(key=lambda r: r["provenance"]["finished"])
+    names = ["method", "dataset", "scenario", "preset", "seed"]
+    latest = {tuple(r[n] for n in names): r for r in records}
+    new = tidy(latest.values())
+    old = stored(experiment) if path.exists() else new.iloc[:0]
+    replaced = pd.MultiIndex.from_frame(old[names]).isin(list(latest))
+    table = pd.concat([old[~replaced], new]) if len(old) else new
+    table = table.sort_values([*names[:4], "metric", "seed", "task_trained", "task_tested"])
+    sources = json.loads(beside.read_text()) if beside.exists() else {}
+    for record in latest.values():
+        entry = sources.setdefault(record["key"], {"identity": record["identity"], "runs": []})
+        if record["provenance"] not in entry["runs"]:
+            entry["runs"].append(record["provenance"])
+    sources = {key: sources[key] for key in sorted(set(table.key)) if key in sources}
+    write_whole(path, table.to_csv(index=False, float_format="%.6g", quoting=csv.QUOTE_MINIMAL))
+    write_whole(beside, json.dumps(sources, indent=1, sort_keys=True) + "\n")
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one piece: a kill leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _plain(values: np.ndarray) -> Any:
+    """Nested lists with None for what is not a number, since JSON has no NaN."""
+    if np.ndim(values):
+        return [_plain(v) for v in values]
+    return float(values) if np.isfinite(values) else None
+
+
+def _provenance(device: str, seeds: Sequence[int], seconds: float) -> dict[str, Any]:
+    """Where, when and with what a stack of seeds ran: recorded, not compared."""
+    on_gpu = torch.device(device).type == "cuda"
+    peak = (
+        torch.cuda.max_memory_allocated(device) if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    )
+    return {
+        **_checkout(),
+        "seeds": list(seeds),
+        "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu, {torch.get_num_threads()} threads",
+        "seconds": round(seconds, 1),
+        "peak_memory_bytes": int(peak),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+@cache
+def _checkout() -> dict[str, Any]:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=RESULTS.parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "paper_lib"))}
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "dirty": None}
