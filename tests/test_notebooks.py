@@ -72,6 +72,8 @@ def test_every_figure_is_stored_once(path):
             drawn += 1
         stored = sum("image/png" in output.get("data", {}) for output in cell.outputs)
         assert stored == drawn, cell.source
+        description = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
+        assert bool(description) == bool(drawn), f"a figure has an alternative text, see jupytext.toml: {cell.source}"
 
 
 @each_notebook
@@ -97,7 +99,7 @@ def test_metadata_belongs_to_nobody(path):
     assert "papermill" not in notebook.metadata
     assert "version" not in notebook.metadata.language_info
     for cell in notebook.cells:
-        assert set(cell.metadata) <= {"tags"}, cell.source
+        assert set(cell.metadata) <= {"tags", "mystnb"}, cell.source
         assert "raises-exception" not in cell.metadata.get("tags", []), "papermill stops at such a cell"
 
 
