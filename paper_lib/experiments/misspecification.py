@@ -1,0 +1,211 @@
+"""Exact inference in a wrong model forgets: a line through two tasks that lie on two lines (Figure 4).
+
+Task 1 is y = x + 1 on [-1, 0) and task 2 is y = -x + 1 on [0, 1], with Gaussian noise. One Bayesian line is updated
+from task to task without any approximation; so is a mixture of linear experts, by variational inference. Performance
+is measured on points of the same distribution that were not used to fit.
+
+Known limits of the line, for many points: slope 0, intercept 1/2, and an error on either task of 1/12 above the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from paper_lib.inference.gaussian import Gaussian
+from paper_lib.inference.regression import (
+    LinearExperts,
+    condition_experts,
+    condition_line,
+    init_experts,
+    line_features,
+    predict_experts,
+    predict_line,
+)
+from paper_lib.rng import generator
+
+VERSION = 1
+
+EXCESS_LIMIT = 1 / 12
+"""Excess squared error of the line for both tasks, on each, for many points: the variance of x on an interval of 1."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings; the paper states none of them.
+
+    Attributes:
+        num_points: training points of each task.
+        noise_precision: beta, one over the variance of the noise.
+        prior_var: variance of the prior on intercept and slope, whose mean is 0.
+        num_experts: linear experts in the mixture.
+        x_precision: one over the variance of an expert's inputs; 12 is that of a task's inputs.
+        num_restarts: random starts of the mixture's variational inference, of which the best is kept.
+        num_iterations: of coordinate ascent from each start.
+        num_test: points of each task that performance is measured on.
+        seeds: data sets, each with its own points and noise.
+    """
+
+    num_points: int = 50
+    noise_precision: float = 100.0
+    prior_var: float = 1.0
+    num_experts: int = 3
+    x_precision: float = 12.0
+    num_restarts: int = 10
+    num_iterations: int = 60
+    num_test: int = 2000
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+
+class Curve(NamedTuple):
+    """A predictive distribution along x.
+
+    Attributes:
+        model: ``line`` or ``experts``.
+        task_trained: last task seen, from 1.
+        x: ``(grid,)``.
+        mean: ``(grid,)``.
+        sd: ``(grid,)``, noise included.
+    """
+
+    model: str
+    task_trained: int
+    x: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+class Result(NamedTuple):
+    """What ``run`` found.
+
+    Attributes:
+        scores: one row a seed, model, task_trained, task_tested and metric (``log_likelihood`` or ``mse``, both means
+            over test points); model ``single_task`` is a line fitted to the tested task alone.
+        curves: predictive distributions of the first seed.
+        data: the first seed's training points of each task, ``x`` and ``y``.
+    """
+
+    scores: pd.DataFrame
+    curves: tuple[Curve, ...]
+    data: tuple[tuple[np.ndarray, np.ndarray], ...]
+
+
+def change_point_task(
+    index: int, num_points: int, noise_precision: float, rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Points of task 0 (y = x + 1 on [-1, 0)) or task 1 (y = -x + 1 on [0, 1]), ``x`` and ``y`` ``(n,)``."""
+    x = torch.rand(num_points, generator=rng, dtype=torch.float64) - (1 - index)
+    noise = torch.randn(num_points, generator=rng, dtype=torch.float64) / math.sqrt(noise_precision)
+    return x, 1 - x.abs() + noise
+
+
+def run(config: Config) -> Result:
+    """Update both models over the two tasks and test each on both, for every seed."""
+    rows, curves, data = [], [], []
+    grid = torch.linspace(-1.2, 1.2, 241, dtype=torch.float64)
+    for seed in config.seeds:
+        train, test = (
+            [
+                change_point_task(task, n, config.noise_precision, generator(seed, "change point", name, task))
+                for task in range(2)
+            ]
+            for name, n in (("train", config.num_points), ("test", config.num_test))
+        )
+        line, experts = _prior(config), init_experts(_prior(config), config.num_experts)
+        for trained, (x, y) in enumerate(train):
+            line, _ = condition_line(line, line_features(x), y, config.noise_precision)
+            experts, _ = condition_experts(
+                experts,
+                x,
+                y,
+                config.x_precision,
+                config.noise_precision,
+                generator(seed, "experts", trained),
+                config.num_restarts,
+                config.num_iterations,
+            )
+            alone, _ = condition_line(_prior(config), line_features(x), y, config.noise_precision)
+            for tested, (x_test, y_test) in enumerate(test):
+                at = _predict(config, line, experts, x_test)
+                if tested == trained:
+                    at["single_task"] = predict_line(alone, line_features(x_test), config.noise_precision)
+                rows += [
+                    (seed, model, trained + 1, tested + 1, metric, value)
+                    for model, predictive in at.items()
+                    for metric, value in _score(predictive, y_test).items()
+                ]
+            if seed == config.seeds[0]:
+                data.append((x.numpy(), y.numpy()))
+                curves += [
+                    Curve(model, trained + 1, grid.numpy(), p.mean.numpy(), p.variance.sqrt().numpy())
+                    for model, p in _predict(config, line, experts, grid).items()
+                ]
+    columns = ["seed", "model", "task_trained", "task_tested", "metric", "value"]
+    return Result(pd.DataFrame(rows, columns=columns), tuple(curves), tuple(data))
+
+
+def summarise(scores: pd.DataFrame) -> pd.DataFrame:
+    """P_2 and the forgetting of task 1, by seed, model and metric.
+
+    Source: Kessler et al. 2023, eq:metrics:av_performance and eq:metrics:forgetting. Performance is the log likelihood
+    or minus the squared error, so that higher is better for both and forgetting is positive.
+
+    Returns:
+        Columns ``seed, model, metric, average_performance, forgetting``.
+    """
+    kept = scores[scores.model != "single_task"]
+    sign = np.where(kept.metric == "mse", -1.0, 1.0)
+    wide = kept.assign(value=sign * kept.value).pivot_table(
+        index=["seed", "model", "metric"], columns=["task_trained", "task_tested"], values="value"
+    )
+    average = (wide[2, 1] + wide[2, 2]) / 2
+    return pd.DataFrame({"average_performance": average, "forgetting": wide[1, 1] - wide[2, 1]}).reset_index()
+
+
+def excess_error(config: Config, num_points: tuple[int, ...], noise_precisions: tuple[float, ...]) -> pd.DataFrame:
+    """The line's error on task 1 above the noise, before and after task 2, against the points of a task.
+
+    Test error is integrated over x exactly: with intercept error a and slope error b on [-1, 0) it is
+    a^2 - a b + b^2 / 3.
+
+    Returns:
+        Columns ``seed, noise_precision, num_points, task_trained, excess_mse``.
+    """
+    rows = []
+    for seed in config.seeds:
+        for precision in noise_precisions:
+            for n in num_points:
+                setting = replace(config, noise_precision=precision)
+                line = _prior(setting)
+                for task in range(2):
+                    rng = generator(seed, "excess", task, n)
+                    x, y = change_point_task(task, n, precision, rng)
+                    line, _ = condition_line(line, line_features(x), y, precision)
+                    a, b = (line.mean - 1).tolist()
+                    rows.append((seed, precision, n, task + 1, a * a - a * b + b * b / 3))
+    return pd.DataFrame(rows, columns=["seed", "noise_precision", "num_points", "task_trained", "excess_mse"])
+
+
+def _prior(config: Config) -> Gaussian:
+    return Gaussian(torch.zeros(2, dtype=torch.float64), config.prior_var * torch.eye(2, dtype=torch.float64))
+
+
+def _predict(config: Config, line: Gaussian, experts: LinearExperts, x: Tensor) -> dict[str, Distribution]:
+    return {
+        "line": predict_line(line, line_features(x), config.noise_precision),
+        "experts": predict_experts(experts, x, config.x_precision, config.noise_precision),
+    }
+
+
+def _score(predictive: Distribution, y: Tensor) -> dict[str, float]:
+    return {
+        "log_likelihood": predictive.log_prob(y).mean().item(),
+        "mse": (predictive.mean - y).square().mean().item(),
+    }

@@ -1,0 +1,67 @@
+"""The change-point example: its claims, its closed forms by quadrature, and the experts beside the line."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from paper_lib.experiments.misspecification import (
+    EXCESS_LIMIT,
+    Config,
+    change_point_task,
+    excess_error,
+    run,
+    summarise,
+)
+from paper_lib.rng import generator
+
+QUICK = Config(seeds=(0, 1), num_test=4000)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run(QUICK)
+
+
+def test_tasks_lie_where_the_paper_puts_them():
+    for index, (low, high, slope) in enumerate([(-1, 0, 1), (0, 1, -1)]):
+        x, y = change_point_task(index, 20_000, 100.0, generator(0, "tasks", index))
+        assert low <= x.min() < low + 0.01 and high - 0.01 < x.max() <= high
+        fit = np.polyfit(x.numpy(), y.numpy(), 1)
+        np.testing.assert_allclose(fit, [slope, 1], atol=0.01)
+        assert np.std(y.numpy() - np.polyval(fit, x.numpy())) == pytest.approx(0.1, rel=0.03)
+
+
+def test_the_line_forgets_and_the_experts_do_not(result):
+    mean = summarise(result.scores).groupby(["model", "metric"]).forgetting.mean()
+    assert mean["line", "mse"] == pytest.approx(EXCESS_LIMIT, rel=0.25)
+    assert mean["line", "log_likelihood"] > 2
+    assert abs(mean["experts", "mse"]) < 0.002
+    assert abs(mean["experts", "log_likelihood"]) < 0.05
+
+
+def test_summary_follows_from_the_scores_by_hand(result):
+    mine = result.scores.query("seed == 1 and model == 'line' and metric == 'mse'")
+    mse = {(r.task_trained, r.task_tested): r.value for r in mine.itertuples()}
+    row = summarise(result.scores).query("seed == 1 and model == 'line' and metric == 'mse'").iloc[0]
+    assert row.average_performance == pytest.approx(-(mse[2, 1] + mse[2, 2]) / 2)
+    assert row.forgetting == pytest.approx(mse[2, 1] - mse[1, 1])
+
+
+def test_a_seed_does_not_depend_on_its_neighbours(result):
+    alone = run(replace(QUICK, seeds=(1,))).scores
+    np.testing.assert_array_equal(alone.value, result.scores.query("seed == 1").value)
+
+
+def test_excess_error_equals_held_out_error_and_tends_to_one_twelfth():
+    table = excess_error(replace(QUICK, seeds=(0, 1, 2)), (50_000,), (1.0, 100.0))
+    np.testing.assert_allclose(table.query("task_trained == 2").excess_mse, EXCESS_LIMIT, atol=2e-3)
+    assert (table.query("task_trained == 1").excess_mse < 1e-3).all()
+    few = excess_error(replace(QUICK, seeds=(3,)), (5,), (10.0,)).excess_mse
+    x, y = change_point_task(0, 5, 10.0, generator(3, "excess", 0, 5))
+    # The posterior mean is a ridge solution; its error by quadrature over task 1.
+    phi = torch.stack([torch.ones(5).double(), x], -1).numpy()
+    a, b = np.linalg.solve(phi.T @ phi + np.eye(2) / 10, phi.T @ y.numpy())
+    grid = np.linspace(-1, 0, 100_001)
+    assert few.iloc[0] == pytest.approx(np.trapezoid((a + b * grid - 1 - grid) ** 2, grid), rel=1e-6)
