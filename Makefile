@@ -1,7 +1,7 @@
 # make reproduce   set up, run every notebook's quick preset, build the book
 # make test        set up, lint, run the fast tests, the notebooks and the strict book build
 # make check       set up, run the slow checks: browser, kill and resume, real data
-# make notebooks   execute the notebooks and store them with their outputs
+# make notebooks   execute the notebooks and store them with their outputs; NOTEBOOK=name for one of them
 #
 # PYTHON=python3.12 chooses the interpreter, VENV=path the environment, PIP_ARGS="--index-url ..." where packages come from.
 
@@ -54,7 +54,7 @@ ifneq ($(wildcard notebooks/*.ipynb),)
 endif
 
 notebooks: install
-	$(RUN) scripts/notebooks.py store $(NAME)
+	$(RUN) scripts/notebooks.py store $(NOTEBOOK)
 
 clean:
 	rm -rf $(OUT) book/_build

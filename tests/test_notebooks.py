@@ -49,7 +49,7 @@ def test_pair_holds_the_same_cells(path):
         return [(c.cell_type, c.source.rstrip(), sorted(c.metadata.get("tags", []))) for c in notebook.cells]
 
     source = essence(jupytext.read(path.with_suffix(".py")))
-    assert essence(nbformat.read(path, as_version=4)) == source, f"make notebooks NAME={path.stem}"
+    assert essence(nbformat.read(path, as_version=4)) == source, f"make notebooks NOTEBOOK={path.stem}"
 
 
 @each_notebook

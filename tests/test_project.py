@@ -141,9 +141,8 @@ def test_readme_names_commands_that_exist():
 @pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not a git checkout")
 def test_committed_files_know_no_machine():
     """No path of somebody's machine; the folder beside a checkout is named by the CI script and this test alone."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
+    command = ["git", "ls-files"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     private = re.compile(r"\.\./" + r"shared\b|/(home|Users|root|work)/\w")
     for name in listed.splitlines():
         path = ROOT / name
