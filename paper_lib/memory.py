@@ -100,3 +100,21 @@ def pool(task: Task, memory: Memory, num_seeds: int, oversample: bool) -> Pool:
     x = torch.cat([task.x, memory.x.flatten(0, 1)])
     y = torch.cat([task.y, memory.y.flatten()])
     return Pool(x, y, torch.cat([current, old], dim=1), n)
+
+
+def k_centre(x: Tensor, num_chosen: int) -> Tensor:
+    """Greedy k-centre points ``(num_chosen,)``: from the first, always the one farthest from all chosen so far.
+
+    Source: Gonzalez 1985; the coreset of Nguyen et al. 2018, Sec. 3. Distances are Euclidean between stored inputs.
+
+    >>> k_centre(torch.arange(11.0)[:, None], 3).tolist()
+    [0, 10, 5]
+    """
+    points = x.flatten(1).float()
+    chosen = torch.zeros(num_chosen, dtype=torch.int64, device=x.device)
+    distance = torch.full((len(x),), torch.inf, device=x.device)
+    for place in range(1, num_chosen):
+        latest = points[chosen[place - 1]]
+        distance = torch.minimum(distance, torch.linalg.vector_norm(points - latest, dim=1))
+        chosen[place] = distance.argmax()
+    return chosen

@@ -1,0 +1,494 @@
+r"""Variational continual learning: the posterior of one task is the prior of the next (Nguyen et al. 2018).
+
+The approximate posterior is a mean-field Gaussian over the weights of an MLP (``inference.mean_field``). Task ``t``
+minimises, over minibatches of its :math:`N_t` points,
+
+.. math:: -\mathbb E_{q_t} \log p(y \mid x, w) + \mathrm{KL}(q_t \,\|\, q_{t-1}) / N_t,
+
+from :math:`q_0 = \mathcal N(0, 1)`. Where the task is named, the softmax runs over the task's own units, which are a
+head of their own: only the trunk and that head train, and the others stay at what they were, or at the prior. A coreset
+is taken out of each task's data. The posterior never sees it: a throw-away copy of :math:`q_t` learns it just before
+predictions, all coresets at once with a single head, and with several heads each head its own coreset, from
+:math:`q_t` each time.
+
+Learning a task runs in phases, each with fresh Adam: ``likelihood`` (a start for the first task's means),
+``posterior``, and ``coreset``, once or once a head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paper_lib import memory as mem
+from paper_lib import rng, training
+from paper_lib.checks import one_of
+from paper_lib.data.stream import Spec, Task
+from paper_lib.inference import mean_field
+from paper_lib.inference.mean_field import MeanField
+from paper_lib.methods import unreported
+from paper_lib.networks import MLP, Params
+
+TAPE_NUMBERS = 10_000_000
+"""At most so many normal draws a seed lie ready at a time: a number of steps that no device changes."""
+
+ROWS_AT_ONCE = 25_600
+"""Samples times points that a prediction takes at a time."""
+
+LOG_VAR_RANGE = (-20.0, 4.0)
+
+
+class State(NamedTuple):
+    """What ``VCL`` carries.
+
+    Attributes:
+        spec: shapes and scenario.
+        seeds: the seeds that advance together.
+        posterior: q_t over all units, parameters ``(seed, ...)``; while task t is learned still q_{t-1}.
+        predictive: what predictions use, ``(seed, head, ...)``: one for all tasks, or with coresets and several heads
+            one for each task so far.
+        coreset: points taken out of past tasks.
+        fit: what the phase in progress trains, over the units that it trains.
+        moments: Adam's moments of its means, then of its log variances.
+        epoch: epochs done of the task in progress, all phases together; 0 between tasks.
+        losses: expected negative log-likelihood and KL(q_t || q_{t-1}), each mean a point, of every epoch of the
+            posterior's phase, ``(seed, epoch, 2)``.
+    """
+
+    spec: Spec
+    seeds: tuple[int, ...]
+    posterior: MeanField
+    predictive: MeanField
+    coreset: mem.Memory
+    fit: MeanField
+    moments: training.Moments
+    epoch: Tensor
+    losses: Tensor
+
+
+class Phase(NamedTuple):
+    """A part of learning a task; ``start`` and ``end`` count its epochs, ``head`` is the task whose units train."""
+
+    name: Literal["likelihood", "posterior", "coreset"]
+    start: int
+    end: int
+    head: int
+
+
+@dataclass(frozen=True)
+class VCL:
+    """Configuration, and the contract of ``paper_lib.methods.Method``.
+
+    The defaults are those of Rudner et al.'s single-head Split-MNIST runs on the paper's network.
+
+    Attributes:
+        hidden: widths of the hidden layers.
+        epochs: passes over each task.
+        batch_size: points a step, or None for all of them.
+        learning_rate: of Adam.
+        num_samples: Monte Carlo draws in training.
+        num_samples_predict: draws that a prediction averages over.
+        prior_var: variance of every weight before the first task.
+        init_log_var: log variance that the first task, a new head and a restart begin at.
+        sampling: ``lrt`` draws each layer's pre-activations, ``weight`` the weights (Nguyen et al.'s code).
+        lrt_noise: noise of ``lrt`` differs between points (``per_point``) or not (``shared``, Swaroop et al.'s code).
+        likelihood_start: the first task's means begin at the weights of a network trained by maximum likelihood for as
+            many epochs, on all of the task's points.
+        restart: every task begins at small random means and ``init_log_var`` (Swaroop et al.) instead of at q_{t-1}
+            (Nguyen et al.); the prior is q_{t-1} either way.
+        coreset_per_task: points kept of each task; 0 for none.
+        coreset_selection: ``random`` or ``k_centre``.
+        coreset_epochs: passes over a coreset before predictions; None for as many as ``epochs``.
+    """
+
+    hidden: tuple[int, ...] = (200, 200)
+    epochs: int = 100
+    batch_size: int | None = 256
+    learning_rate: float = 1e-3
+    num_samples: int = 10
+    num_samples_predict: int = 100
+    prior_var: float = 1.0
+    init_log_var: float = -6.0
+    sampling: Literal["lrt", "weight"] = "lrt"
+    lrt_noise: Literal["per_point", "shared"] = "per_point"
+    likelihood_start: bool = True
+    restart: bool = False
+    coreset_per_task: int = 0
+    coreset_selection: Literal["random", "k_centre"] = "random"
+    coreset_epochs: int | None = None
+
+    VERSION: ClassVar[int] = 1
+
+    def __post_init__(self):
+        one_of("sampling", self.sampling, ("lrt", "weight"))
+        one_of("lrt_noise", self.lrt_noise, ("per_point", "shared"))
+        one_of("coreset_selection", self.coreset_selection, ("random", "k_centre"))
+        for name in ("epochs", "batch_size", "num_samples", "num_samples_predict", "coreset_epochs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value!r} is not at least 1")
+        if self.coreset_per_task < 0:
+            raise ValueError(f"coreset_per_task={self.coreset_per_task!r} is not at least 0")
+
+    def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
+        shapes = [(len(seeds), *s) for s in _shapes((spec.num_inputs, *self.hidden, spec.num_units))]
+        prior = MeanField(
+            tuple(torch.zeros(s, device=device) for s in shapes),
+            tuple(torch.full(s, math.log(self.prior_var), device=device) for s in shapes),
+        )
+        return State(
+            spec,
+            tuple(seeds),
+            prior,
+            _map(lambda p: p[:, None], prior),
+            mem.empty(spec, len(seeds), device),
+            prior,
+            training.fresh_moments((*prior.mean, *prior.log_var)),
+            torch.zeros((), dtype=torch.int64),
+            torch.empty(len(seeds), 0, 2),
+        )
+
+    def learn(
+        self, state: State, task: Task, report: Callable[[State, float], None] = unreported
+    ) -> tuple[State, dict[str, Tensor]]:
+        if len(task.y) <= self.coreset_per_task:
+            raise ValueError(
+                f"coreset_per_task={self.coreset_per_task} leaves nothing of task {task.index}'s {len(task.y)} points "
+                "to learn from"
+            )
+        if state.epoch == 0:
+            state = state._replace(losses=state.losses[:, :0])
+        phases = self._phases(state.spec, task.index)
+        for phase in phases:
+            if state.epoch < phase.end:
+                state = self._run(phase, state, task, lambda s: report(s, int(s.epoch) / phases[-1].end))
+        nll, kl = state.losses.unbind(-1)
+        return state._replace(epoch=torch.tensor(0)), {"loss": nll + kl, "nll": nll, "kl": kl}
+
+    def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
+        spec, num_seeds, num_samples = state.spec, len(state.seeds), self.num_samples_predict
+        if task_id is None and spec.scenario == "task_incremental":
+            raise ValueError("task_id=None: in the task_incremental scenario a prediction needs its task")
+        units = _units(spec, task_id)
+        head = min(task_id or 0, state.predictive.mean[0].shape[1] - 1)
+        q = _head(_map(lambda p: p[:, head], state.predictive), units)
+        per = max(1, ROWS_AT_ONCE // num_samples)
+        sampler = Sampler(self, (spec.num_inputs, *self.hidden, len(units)), num_samples, per)
+        streams = rng.generators(state.seeds, "predict", device=x.device)
+        noise = torch.empty(num_seeds, 1, sampler.size, device=x.device)
+        log_probs = torch.full((num_seeds, len(x), spec.num_units), -torch.inf, device=x.device)
+        for start in range(0, len(x), per):
+            if start == 0 or sampler.per_point:
+                draw_normals(noise, streams)
+            inputs = spec.scale(x[start : start + per]).flatten(1)
+            for part in _parts(num_seeds, x.device):
+                mean, log_var = _map(lambda p, part=part: p[part], q)
+                at_once = inputs.expand(mean[0].shape[0], -1, -1)
+                logits = sampler(mean, [v.exp() for v in log_var], at_once, noise[part, 0])
+                log_prob = logits.log_softmax(-1).logsumexp(1) - math.log(num_samples)
+                log_probs[part, start : start + per, units] = log_prob
+        return log_probs
+
+    def _phases(self, spec: Spec, task_index: int) -> list[Phase]:
+        """What learning a task consists of, in order."""
+        phases, at = [], 0
+        coreset_epochs = self.epochs if self.coreset_epochs is None else self.coreset_epochs
+        heads = range(task_index + 1) if spec.scenario == "task_incremental" else [task_index]
+        for name, epochs, head in (
+            *([("likelihood", self.epochs, task_index)] if self.likelihood_start and task_index == 0 else []),
+            ("posterior", self.epochs, task_index),
+            *([("coreset", coreset_epochs, head) for head in heads] if self.coreset_per_task else []),
+        ):
+            phases.append(Phase(name, at, at + epochs, head))
+            at += epochs
+        return phases
+
+    def _run(self, phase: Phase, state: State, task: Task, report: Callable[[State], None]) -> State:
+        """The state after a phase, begun or gone on with."""
+        if state.epoch == phase.start:
+            fit = self._start(phase, state, task)
+            state = state._replace(fit=fit, moments=training.fresh_moments((*fit.mean, *fit.log_var)))
+        fitting = Fit(self, phase, state, *self._data(phase, state, task))
+        for epoch in range(int(state.epoch), phase.end):
+            nll = fitting.epoch((task.index, epoch))
+            state = fitting.state(state)._replace(epoch=torch.tensor(epoch + 1))
+            if phase.name == "posterior":
+                both = torch.stack([nll, fitting.kl()], dim=-1).cpu().to(state.losses.dtype)
+                state = state._replace(losses=torch.cat([state.losses, both[:, None]], dim=1))
+            if epoch + 1 == phase.end:
+                state = self._finish(phase, state, task)
+            report(state)
+        return state
+
+    def _start(self, phase: Phase, state: State, task: Task) -> MeanField:
+        """Where a phase begins, over the units that it trains."""
+        spec, units = state.spec, _units(state.spec, phase.head)
+        widths = (spec.num_inputs, *self.hidden, len(units))
+        old = _head(state.posterior, units)
+        if phase.name == "coreset":
+            return old
+        if phase.name == "likelihood":
+            network = MLP((spec.num_inputs,), self.hidden, len(units))
+            mean = network.init(state.seeds, task.x.device, old.mean[0].dtype)
+        elif self.likelihood_start and task.index == 0:
+            mean = state.fit.mean
+        else:
+            mean = _small_means(widths, state.seeds, task.index, task.x.device)
+        fresh = MeanField(mean, tuple(torch.full_like(m, self.init_log_var) for m in mean))
+        if task.index == 0 or self.restart:
+            return fresh
+        if spec.scenario == "task_incremental":
+            return MeanField(*(o[:-2] + f[-2:] for o, f in zip(old, fresh, strict=True)))
+        return old
+
+    def _finish(self, phase: Phase, state: State, task: Task) -> State:
+        """The state with what a phase has trained in its place."""
+        units = _units(state.spec, phase.head)
+        if phase.name == "likelihood":
+            return state
+        if phase.name == "coreset":
+            learned = _with_head(state.posterior, state.fit, units)
+            both = [
+                tuple(torch.cat([p, new[:, None]], dim=1) for p, new in zip(*pair, strict=True))
+                for pair in zip(state.predictive, learned, strict=True)
+            ]
+            return state._replace(predictive=MeanField(*both))
+        posterior = _with_head(state.posterior, state.fit, units)
+        if self.coreset_per_task:
+            predictive = _map(lambda p: p[:, None][:, :0], posterior)
+            return state._replace(
+                posterior=posterior,
+                predictive=predictive,
+                coreset=mem.add(state.coreset, task, self._choose(task, state.seeds)),
+            )
+        return state._replace(posterior=posterior, predictive=_map(lambda p: p[:, None], posterior))
+
+    def _choose(self, task: Task, seeds: Sequence[int]) -> Tensor:
+        """Points of a task's coreset, ``(seed, m)``."""
+        if self.coreset_selection == "k_centre":
+            return mem.k_centre(task.x, self.coreset_per_task).cpu().expand(len(seeds), -1)
+        return mem.choose(len(task.y), self.coreset_per_task, seeds, task.index)
+
+    def _data(self, phase: Phase, state: State, task: Task) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs, units and each seed's points ``(seed, m)`` of a phase."""
+        n, num_seeds = len(task.y), len(state.seeds)
+        if phase.name == "coreset":
+            size = state.coreset.size
+            mine = torch.arange(size)
+            if state.spec.scenario == "task_incremental":
+                mine = mine[state.coreset.task == phase.head]
+            x, y = state.coreset.x.flatten(0, 1), state.coreset.y.flatten()
+            return x, y, mine + size * torch.arange(num_seeds)[:, None]
+        kept = torch.ones((num_seeds, n), dtype=torch.bool)
+        if phase.name == "posterior" and self.coreset_per_task:
+            kept.scatter_(1, self._choose(task, state.seeds), False)
+        return task.x, task.y, kept.nonzero()[:, 1].view(num_seeds, -1)
+
+
+class Sampler:
+    """Draws of a network's outputs from one flat tensor of noise.
+
+    Args:
+        config: how to sample.
+        widths: of the layers.
+        num_samples: draws.
+        num_points: points at a time, at most.
+    """
+
+    def __init__(self, config: VCL, widths: Sequence[int], num_samples: int, num_points: int):
+        self.local = config.sampling == "lrt"
+        self.per_point = self.local and config.lrt_noise == "per_point"
+        self.shapes = (
+            mean_field.local_noise_shapes(widths, num_samples, num_points if self.per_point else 1)
+            if self.local
+            else mean_field.weight_noise_shapes(widths, num_samples)
+        )
+        self.sizes = [math.prod(shape) for shape in self.shapes]
+        self.size = sum(self.sizes)
+
+    def __call__(self, mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, noise: Tensor) -> Tensor:
+        """Outputs ``(seed, sample, n, out)`` for ``x`` ``(seed, n, in)`` and noise ``(seed, size)``."""
+        parts = [p.unflatten(-1, s) for p, s in zip(noise.split(self.sizes, dim=-1), self.shapes, strict=True)]
+        if not self.local:
+            return mean_field.weight_samples(mean, var, x, parts)
+        if self.per_point:
+            parts = [p[:, :, : x.shape[1]] for p in parts]
+        return mean_field.local_samples(mean, var, x, parts)
+
+
+class Fit:
+    """A phase's step over its data, with the tensors that it changes in place.
+
+    On a CPU a step takes one seed after the other: a seed's activations fit into the cache, those of ten do not.
+    """
+
+    def __init__(self, config: VCL, phase: Phase, state: State, x: Tensor, y: Tensor, draws: Tensor):
+        spec, device, num_seeds = state.spec, x.device, len(state.seeds)
+        units = _units(spec, phase.head)
+        widths = (spec.num_inputs, *config.hidden, len(units))
+        self.seeds, self.draws = state.seeds, draws
+        self.num_points = draws.shape[1]
+        self.batch_size = min(config.batch_size or self.num_points, self.num_points)
+        self.prior = _head(state.posterior, units)
+        layers = len(self.prior.mean)
+        params = training.leaves((*state.fit.mean, *state.fit.log_var))
+        self.q = MeanField(params[:layers], params[layers:])
+        self.optimiser = training.adam(params, state.moments, config.learning_rate)
+        for p in params:
+            p.grad = torch.zeros_like(p)
+        gradient = MeanField(*(tuple(p.grad for p in group) for group in self.q))
+        self.total = torch.zeros(num_seeds, device=device)
+        scale = spec.scaler(device)
+        place = torch.zeros(spec.num_units, dtype=torch.int64)
+        place[units] = torch.arange(len(units))
+        place = place.to(device)
+
+        if phase.name == "likelihood":
+            network, num_points, self.size = MLP((spec.num_inputs,), config.hidden, len(units)), math.inf, 0
+
+            def sample(mean, var, x, noise):
+                return network(mean, x)[:, None]
+        else:
+            sample = Sampler(config, widths, config.num_samples, self.batch_size)
+            num_points, self.size = self.num_points, sample.size
+
+        def step(index, weight, noise):
+            for part in _parts(num_seeds, device):
+                inputs, labels, w = scale(x[index[part]]).flatten(2), place[y[index[part]]], weight[part]
+
+                def expected_nll(mean, var, part=part, inputs=inputs, labels=labels, w=w):
+                    logits = sample(mean, var, inputs, noise[part])
+                    labels = labels[:, None].expand(logits.shape[:-1])
+                    nll = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none")
+                    return (w * nll.view_as(labels).mean(1)).sum(-1) / w.sum(-1).clamp_min(1)
+
+                at = [_map(lambda p, part=part: p.detach()[part], tree) for tree in (self.q, self.prior, gradient)]
+                self.total[part] += mean_field.nelbo_gradient(at[0], at[1], num_points, expected_nll, at[2])
+            self.optimiser.step()
+            with torch.no_grad():
+                for v in self.q.log_var:
+                    v.clamp_(*LOG_VAR_RANGE)
+
+        self.stepper = training.Stepper(step, [*params, *training.tensors_of(self.optimiser), self.total])
+        self.tape = max(1, min(training.STEPS_A_TAPE, TAPE_NUMBERS // max(1, self.size)))
+        steps = min(self.tape, -(-self.num_points // self.batch_size))
+        self.noise = torch.empty(num_seeds, steps, self.size, device=device)
+
+    def epoch(self, path: tuple[int, int]) -> Tensor:
+        """One pass over every seed's points in its own order; returns the mean expected nll ``(seed,)``."""
+        device = self.total.device
+        order = rng.permutations(self.num_points, rng.generators(self.seeds, "order", *path))
+        index, weight = training.minibatches(self.draws.gather(1, order), self.batch_size)
+        streams = rng.generators(self.seeds, "noise", *path, device=device)
+        self.total.zero_()
+        for part in training.tapes(len(index), self.tape):
+            noise = self.noise[:, : part.stop - part.start]
+            draw_normals(noise, streams)
+            self.stepper((index[part].to(device), weight[part].to(device), noise.transpose(0, 1)))
+        return self.total / len(index)
+
+    def kl(self) -> Tensor:
+        """KL(q || prior) a point, ``(seed,)``."""
+        with torch.no_grad():
+            return mean_field.kl(self.q, self.prior) / self.num_points
+
+    def state(self, start: State) -> State:
+        """The state reached, sharing memory with the step: whoever keeps it copies."""
+        return start._replace(fit=_map(Tensor.detach, self.q), moments=training.moments_of(self.optimiser))
+
+
+def draw_normals(out: Tensor, streams: Sequence[torch.Generator]) -> None:
+    """Fill ``(seed, ...)`` with standard normals, each row from its own generator; on a CPU by all its threads."""
+    if out.is_cuda or torch.get_num_threads() == 1:
+        for row, stream in zip(out, streams, strict=True):
+            row.normal_(generator=stream)
+        return
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+        list(threads.map(lambda row, stream: row.normal_(generator=stream), out, streams))
+
+
+def ddm(**settings) -> VCL:
+    """Nguyen et al.'s Split-MNIST runs: weight samples, full batches, coresets of 40. Source: their code."""
+    return VCL(
+        **{
+            "hidden": (256, 256),
+            "epochs": 120,
+            "batch_size": None,
+            "sampling": "weight",
+            "coreset_per_task": 40,
+            **settings,
+        }
+    )
+
+
+def improved(**settings) -> VCL:
+    """Swaroop et al.'s Split-MNIST runs: long training, every task from small random means. Source: their code."""
+    return VCL(
+        **{
+            "hidden": (200,),
+            "epochs": 600,
+            "learning_rate": 5e-3,
+            "num_samples_predict": 20,
+            "likelihood_start": False,
+            "restart": True,
+            "coreset_per_task": 40,
+            **settings,
+        }
+    )
+
+
+def _parts(num_seeds: int, device: torch.device) -> list[slice]:
+    """Seeds computed at once: all on a GPU, one on a CPU."""
+    return [slice(None)] if device.type == "cuda" else [slice(r, r + 1) for r in range(num_seeds)]
+
+
+def _units(spec: Spec, task_index: int | None) -> list[int]:
+    """Output units that a task trains and predicts: its own where it is named, else all."""
+    return list(spec.task_units[task_index] if spec.scenario == "task_incremental" else range(spec.num_units))
+
+
+def _map(function: Callable[[Tensor], Tensor], tree: MeanField) -> MeanField:
+    return MeanField(*(tuple(function(p) for p in group) for group in tree))
+
+
+def _head(full: MeanField, units: list[int]) -> MeanField:
+    """The network with some of its output units."""
+    return MeanField(*((*g[:-2], g[-2][..., units], g[-1][..., units]) for g in full))
+
+
+def _with_head(full: MeanField, part: MeanField, units: list[int]) -> MeanField:
+    """The network with its trunk and some of its output units replaced, the other units unchanged."""
+
+    def placed(old: Tensor, new: Tensor) -> Tensor:
+        old = old.clone()
+        old[..., units] = new
+        return old
+
+    return MeanField(
+        *(
+            (*(p.clone() for p in new[:-2]), *(placed(o, n) for o, n in zip(old[-2:], new[-2:], strict=True)))
+            for old, new in zip(full, part, strict=True)
+        )
+    )
+
+
+def _shapes(widths: Sequence[int]) -> list[tuple[int, int]]:
+    """Shapes of weights and biases, layer by layer."""
+    return [shape for i, o in pairwise(widths) for shape in ((i, o), (1, o))]
+
+
+def _small_means(widths: Sequence[int], seeds: Sequence[int], task_index: int, device: torch.device) -> Params:
+    """Normal with standard deviation 0.1, truncated at two of them as in Nguyen et al.'s code."""
+    drawn = []
+    for stream in rng.generators(seeds, "init", task_index):
+        tensors = [torch.empty(shape) for shape in _shapes(widths)]
+        drawn.append([torch.nn.init.trunc_normal_(t, 0.0, 0.1, -0.2, 0.2, generator=stream) for t in tensors])
+    return tuple(torch.stack(tensors).to(device) for tensors in zip(*drawn, strict=True))
