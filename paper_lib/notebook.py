@@ -1,0 +1,272 @@
+"""From loosely typed parameters to a checked configuration: the border that notebooks and the command line share.
+
+Papermill hands over whatever its command line made of a value (``-p seeds 0:10`` and ``-p flag false`` are strings,
+``-y`` gives lists, ``-r`` strings only) and the command line hands over strings. Here each value becomes what its
+field's type says, or an error of one line. An experiment's own ``__post_init__`` checks what depends on its meaning.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import math
+import re
+import types
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from paper_lib.checks import near_match
+
+Config = TypeVar("Config")
+
+INJECTED = "# Parameters\n"
+"""How the cell begins that papermill puts after a notebook's own parameters."""
+
+
+class ParameterError(ValueError):
+    """A parameter that cannot be used; the message is one line.
+
+    Notebooks show that line alone, as the frames between it and the reader's cell explain nothing.
+    """
+
+    def __init__(self, message: object):
+        super().__init__(" ".join(str(message).split()))
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython, and so papermill, prints in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+def config_from(config_type: type[Config], values: Mapping[str, object]) -> Config:
+    """A configuration from names and loosely typed values; fields that are not named keep their defaults.
+
+    Args:
+        config_type: a frozen dataclass whose fields are str, int, float, bool, ``Literal``, ``tuple[X, ...]`` or a
+            union of these and None. What ``seeds`` and ``device`` name must be possible.
+        values: field names and numbers, strings, lists or None. Lists may be strings: ``0,1,2``, ``[0, 1]``; of whole
+            numbers also ``0:10``, without its end as in Python.
+
+    Raises:
+        ParameterError: a name or value that cannot be used; the message says what can.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Settings:
+    ...     seeds: tuple[int, ...] = (0,)
+    ...     epochs: int | None = None
+    >>> config_from(Settings, {"seeds": "0:3", "epochs": "1e2"})
+    Settings(seeds=(0, 1, 2), epochs=100)
+    >>> config_from(Settings, {"epoch": 3})
+    Traceback (most recent call last):
+    ...
+    paper_lib.notebook.ParameterError: there is no parameter 'epoch' (did you mean 'epochs'?); there are seeds, epochs
+    """
+    hints = field_types(config_type)
+    refuse_unknown(values, hints)
+    for field in dataclasses.fields(config_type):
+        if field.name in hints and field.name not in values and _has_no_default(field):
+            raise ParameterError(f"{field.name} has no default; give {_in_words(hints[field.name])}")
+    chosen = {name: _checked(name, _coerce(name, value, hints[name])) for name, value in values.items()}
+    try:
+        return config_type(**chosen)
+    except ValueError as error:
+        raise ParameterError(error) from error
+
+
+def from_notebook(config_type: type[Config], namespace: Mapping[str, object]) -> Config:
+    """A configuration from a notebook's variables.
+
+    Takes those variables that are fields. Papermill runs on after a misspelt parameter, so the cell that it injects is
+    looked up among the cells run so far, and a name in it that the notebook has not assigned before is an error.
+
+    Args:
+        config_type: as for ``config_from``.
+        namespace: the notebook's ``globals()``.
+
+    Raises:
+        ParameterError: as ``config_from``.
+    """
+    hints = field_types(config_type)
+    own: set[str] = set()
+    for cell in namespace.get("In", ()):
+        if cell.startswith(INJECTED):
+            refuse_unknown(_assigned(cell), {name: None for name in (*hints, *sorted(own - set(hints)))})
+        else:
+            own |= _assigned(cell)
+    return config_from(config_type, {name: namespace[name] for name in hints if name in namespace})
+
+
+def field_types(config_type: type) -> dict[str, Any]:
+    """Name and type of each field that a configuration takes, in order."""
+    hints = get_type_hints(config_type)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config_type) if field.init}
+
+
+def refuse_unknown(names: Iterable[str], allowed: Mapping[str, object]) -> None:
+    """Raise for the first name that is not allowed."""
+    for name in names:
+        if name not in allowed:
+            near = near_match(name, allowed)
+            raise ParameterError(f"there is no parameter {name!r}{near}; there are {', '.join(allowed)}")
+
+
+def _has_no_default(field: dataclasses.Field) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
+def _assigned(cell: str) -> set[str]:
+    """Names that a cell assigns at its top level."""
+    try:
+        statements = ast.parse(cell).body
+    except SyntaxError:  # the cell failed when it ran
+        return set()
+    targets = [t for s in statements if isinstance(s, ast.Assign) for t in s.targets]
+    targets += [s.target for s in statements if isinstance(s, ast.AnnAssign)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _coerce(name: str, value: object, hint: Any) -> Any:
+    """The value as its type, or an error that names both."""
+    try:
+        return _convert(value, hint)
+    except (ValueError, OverflowError):
+        choices = [c for part in _parts(hint) if get_origin(part) is Literal for c in get_args(part)]
+        near = near_match(value, map(str, choices))
+        raise ParameterError(f"{name}={value!r} is not {_in_words(hint)}{near}") from None
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type alone."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _convert(value: object, hint: Any) -> Any:
+    """The value as its type; a bare ValueError where it cannot be."""
+    if isinstance(value, str):
+        value = value.strip()
+    if len(_parts(hint)) > 1:
+        # None first: text would take the string "none" as it is.
+        for part in sorted(_parts(hint), key=lambda p: p is not type(None)):
+            try:
+                return _convert(value, part)
+            except (ValueError, OverflowError):
+                continue
+        raise ValueError
+    if get_origin(hint) is tuple:
+        return _convert_list(value, get_args(hint))
+    if get_origin(hint) is Literal:
+        matches = [choice for choice in get_args(hint) if str(choice) == str(value)]
+        return matches[0] if matches else _refuse()
+    readers = {type(None): _none, bool: _bool, int: _int, float: _float, str: _str}
+    if hint not in readers:
+        raise TypeError(f"a parameter cannot be of type {hint}")
+    return readers[hint](value)
+
+
+def _convert_list(value: object, hints: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A tuple from a list, a string of comma-separated items, or one item."""
+    if isinstance(value, str):
+        if value[:1] + value[-1:] in ("[]", "()"):
+            value = value[1:-1]
+        value = [item for item in value.split(",")] if value.strip() else []
+        if len(value) > 1 and not value[-1].strip():  # "(0,)"
+            value.pop()
+        value = [item.strip().strip("'\"") for item in value]
+    elif not isinstance(value, list | tuple | range):
+        value = [value]
+    if hints[-1:] == (Ellipsis,):
+        item_type = hints[0]
+        if item_type is int:
+            value = [number for item in value for number in _range(item)]
+        return tuple(_convert(item, item_type) for item in value)
+    return tuple(_convert(item, hint) for item, hint in zip(value, hints, strict=True))
+
+
+def _range(item: object) -> Iterable[object]:
+    """The whole numbers of ``start:stop`` or ``start:stop:step``; any other item alone."""
+    if not (isinstance(item, str) and ":" in item):
+        return [item]
+    ends = [_int(end) for end in item.split(":")]
+    numbers = range(*ends) if len(ends) <= 3 else _refuse()
+    return numbers if 0 < len(numbers) <= 100_000 else _refuse()
+
+
+def _refuse() -> Any:
+    raise ValueError
+
+
+def _none(value: object) -> None:
+    return None if value is None or (isinstance(value, str) and value.lower() in ("none", "null")) else _refuse()
+
+
+def _bool(value: object) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return value if isinstance(value, bool) else _refuse()
+
+
+def _int(value: object) -> int:
+    if isinstance(value, str):
+        value = int(value) if re.fullmatch(r"[+-]?\d+", value.strip()) else float(value)
+    if isinstance(value, bool) or not isinstance(value, Real) or value != int(value):
+        raise ValueError
+    return int(value)
+
+
+def _float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real | str) or math.isnan(float(value)):
+        raise ValueError
+    return float(value)
+
+
+def _str(value: object) -> str:
+    return value if isinstance(value, str) else _refuse()
+
+
+def _in_words(hint: Any) -> str:
+    """What a type allows, as a message says it.
+
+    >>> _in_words(Literal["a", "b"] | None), _in_words(tuple[int, ...])
+    ('one of a, b or none', 'a list of whole numbers, such as 0,1,2 or 0:10')
+    """
+    if len(_parts(hint)) > 1:
+        return " or ".join(map(_in_words, _parts(hint)))
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    if get_origin(hint) is tuple:
+        arguments = get_args(hint)
+        if arguments[-1:] == (Ellipsis,):
+            many = {int: "whole numbers, such as 0,1,2 or 0:10", float: "numbers, such as 0.1,1", str: "words"}
+            return f"a list of {many.get(arguments[0]) or _in_words(arguments[0])}"
+        return f"a list of {', '.join(map(_in_words, arguments))}"
+    return {type(None): "none", bool: "true or false", int: "a whole number", float: "a number", str: "a word"}[hint]
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value, if it passes what every configuration asks of a field of this name."""
+    if name == "device":
+        _check_device(value)
+    if name in ("seed", "seeds"):
+        seeds = value if isinstance(value, tuple) else (value,)
+        if not seeds:
+            raise ParameterError("seeds is empty; give at least one, such as 0 or 0,1,2 or 0:10")
+        if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+            wrong = min(seeds) if min(seeds) < 0 else next(s for s in seeds if seeds.count(s) > 1)
+            why = "is negative" if wrong < 0 else "is there twice"
+            raise ParameterError(f"{name}={value!r}: {wrong} {why}; seeds are whole numbers from 0, each given once")
+    return value
+
+
+def _check_device(device: str) -> None:
+    """Raise unless the device is named correctly and this machine has it."""
+    if device == "cpu":
+        return
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        near = near_match(device, ("cpu", "cuda", "cuda:0"))
+        raise ParameterError(f"device={device!r} is not one of cpu, cuda, cuda:N{near}")
+    import torch  # heavy, and not needed for the command line's help
+
+    count, number = torch.cuda.device_count(), int(device.partition(":")[2] or 0)
+    if number >= count:
+        there = f"{count}, cuda:0 to cuda:{count - 1}" if count else "none; use cpu"
+        raise ParameterError(f"device={device!r} is not there; torch {torch.__version__} finds CUDA devices: {there}")
