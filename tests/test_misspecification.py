@@ -65,3 +65,9 @@ def test_excess_error_equals_held_out_error_and_tends_to_one_twelfth():
     a, b = np.linalg.solve(phi.T @ phi + np.eye(2) / 10, phi.T @ y.numpy())
     grid = np.linspace(-1, 0, 100_001)
     assert few.iloc[0] == pytest.approx(np.trapezoid((a + b * grid - 1 - grid) ** 2, grid), rel=1e-6)
+
+
+@pytest.mark.parametrize("bad", [{"num_points": 0}, {"noise_precision": -1.0}, {"prior_var": float("inf")}])
+def test_settings_without_meaning_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        Config(**bad)

@@ -40,3 +40,14 @@ def test_chain_rule_gives_the_joint_density():
         state = condition_prototypes(state, torch.ones(1).double(), point[None], 0.05)
     precision = torch.tensor([0.7]).double().item()
     assert chain == pytest.approx(joint_log_density(z, precision, 0.05), rel=1e-9)
+
+
+@pytest.mark.parametrize("bad", [{"num_classes": 0}, {"dims": ()}, {"noise_var": 0.0}])
+def test_settings_without_meaning_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        Config(**bad)
+
+
+def test_too_few_urns_are_named():
+    with pytest.raises(ValueError, match="num_urns=2 are too few"):
+        run(Config(num_urns=2, num_classes=50))

@@ -63,6 +63,14 @@ class Config:
     num_test: int = 2000
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
+    def __post_init__(self) -> None:
+        for name in ("num_points", "num_experts", "num_restarts", "num_iterations", "num_test"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("noise_precision", "prior_var", "x_precision"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive and finite")
+
 
 class Curve(NamedTuple):
     """A predictive distribution along x.

@@ -70,6 +70,23 @@ class Config:
     shared: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name in (
+            "num_classes",
+            "num_labels",
+            "num_draws",
+            "embedding_dim",
+            "num_points",
+            "dims",
+            "batch_sizes",
+            "shared",
+        ):
+            if not getattr(self, name) or np.min(getattr(self, name)) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("concentration", "noise_var", "precision"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive and finite")
+
 
 class Result(NamedTuple):
     """What ``run`` found.
@@ -105,7 +122,9 @@ def urn(config: Config) -> pd.DataFrame:
         draws.append((threshold > balls.cumsum(1)).sum(1).clip(max=config.num_classes - 1))
         balls[np.arange(config.num_urns), draws[-1]] += 1
     last = config.num_classes - 1
-    kept = np.all([d == last for d in draws[:-1]], axis=0) if config.num_labels else np.ones(config.num_urns, bool)
+    kept = np.all([d == last for d in draws[:-1]], axis=0)
+    if not kept.any():
+        raise ValueError(f"num_urns={config.num_urns} are too few: none drew the last class {config.num_labels} times")
     share = np.bincount(draws[-1][kept], minlength=config.num_classes) / kept.sum()
     counts = torch.zeros(config.num_classes, dtype=torch.float64)
     counts[last] = config.num_labels

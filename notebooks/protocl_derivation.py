@@ -1,0 +1,93 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The derivation of ProtoCL, step by step
+#
+# Appendix F of {cite:p}`kessler2023sequential` derives the updates and the objective of the prototype model
+# {eq}`eq:protocl_model` in closed form. Here each step stands beside a computation that does not use its formula.
+
+# %%
+from paper_lib import plots
+from paper_lib.experiments import protocl_derivation
+from paper_lib.notebook import from_notebook
+
+# %% tags=["parameters"]
+num_classes = 5  # colours of the urn, classes of the prototypes
+concentration = 0.78  # initial Dirichlet parameter of every class
+noise_var = 0.05  # variance of an embedding about its prototype
+precision = 1.0  # initial precision of a prototype
+embedding_dim = 16  # dimension of the embeddings
+seed = 0  # of every random number
+
+# %%
+config = from_notebook(protocl_derivation.Config, globals())
+result = protocl_derivation.run(config)
+
+# %% [markdown]
+# ## The probability of a class
+#
+# Integrating class probabilities under their Dirichlet posterior leaves $p(y) = \alpha_y / \sum_j \alpha_j$. The same
+# law is that of Pólya's urn: draw a ball, put it back with another of its colour. Of many urns we keep those that
+# gave the last colour three times, and count the colours of their fourth ball.
+
+# %% mystnb={"image": {"alt": "Urn simulation agrees with the closed form for every class, within its error"}}
+urn = result.urn
+plots.monte_carlo_check(
+    urn.label, urn.closed_form, urn.monte_carlo, urn.se, x_label="class", y_label="probability of the next label"
+)
+
+# %% [markdown]
+# ## The integral of a product of Gaussians
+#
+# $\int \mathcal{N}(x; a, A)\, \mathcal{N}(x; b, B)\, dx = \mathcal{N}(a; b, A + B)$, which turns the integral over a
+# prototype into the predictive density {eq}`eq:protocl_predictive`. The estimate averages the second density over
+# draws of the first.
+
+# %% mystnb={"image": {"alt": "Monte Carlo agrees with the closed form in every dimension, within its error"}}
+integral = result.integral
+plots.monte_carlo_check(
+    integral.dim,
+    integral.closed_form,
+    integral.monte_carlo,
+    integral.se,
+    x_label="dimension",
+    y_label="log of the integral (nats)",
+)
+
+# %% [markdown]
+# ## Updates in sequence
+#
+# The updates {eq}`eq:protocl_updates` add counts and sums, so batches of any size and in any order end where one pass
+# over all points ends.
+
+# %%
+assert (abs(urn.monte_carlo - urn.closed_form) < 4 * urn.se).all()
+assert (abs(integral.monte_carlo - integral.closed_form) < 4 * integral.se).all()
+assert (result.updates.difference < 1e-12).all()
+
+# %% [markdown]
+# ## The swap of product and integral
+#
+# The objective integrates a product over points, and the paper writes it as a product of one integral a point. Points
+# of a class share their prototype, so the two are equal for one point a class alone. The exact integral, by
+# conditioning on one point after another, gains from every point that the prototype has already explained; the
+# product starts from the prior each time.
+
+# %% mystnb={"image": {"alt": "Exact log predictive rises with the points of a class; the printed one is flat"}}
+plots.prototype_swap(result.swap)
+
+# %%
+assert abs(result.swap.exact[0] - result.swap["product"][0]) < 1e-9
+assert (result.swap.exact > result.swap["product"])[1:].all()
+
+# %% [markdown]
+# **What agrees.** The class probability, the integral and the updates are right as printed. **What does not.** The
+# objective is exact for one point of a class and otherwise a product of one-point predictives, a composite objective.
+# It is a sensible thing to maximise, as each factor scores one embedding, but it is not the evidence of the batch.
+# The appendix also writes a precision where a covariance is meant in the posterior of a prototype.

@@ -1,0 +1,204 @@
+"""Figures: one function each, data in and a Figure out, on a white card in colours that colour-blind readers can tell.
+
+A notebook shows the Figure that its cell's last line returns. Nothing here trains, reads a file or knows a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#777777"
+
+TASK_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE)
+
+STYLE = {
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": "medium",
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+}
+
+
+def card(
+    num_rows: int = 1, num_columns: int = 1, width: float = 7.0, height: float = 3.2, **kwargs: object
+) -> tuple[Figure, np.ndarray]:
+    """An empty white figure and its axes ``(row, column)``; further arguments are those of ``plt.subplots``.
+
+    It is closed for pyplot, so that a notebook draws it once: where it is returned.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            num_rows, num_columns, figsize=(width, height), layout="constrained", squeeze=False, **kwargs
+        )
+    plt.close(figure)
+    return figure, axes
+
+
+def legend_below(figure: Figure, axes: Axes, num_columns: int) -> None:
+    """One legend for the whole figure, from the labels of ``axes``, outside the data."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=num_columns, frameon=False)
+
+
+def change_point_fit(curves: Sequence, data: Sequence[tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Figure 4: data and predictive distributions after each task, for the line and for the experts.
+
+    Args:
+        curves: with ``model``, ``task_trained``, ``x``, ``mean`` and ``sd``; both models after both tasks.
+        data: training points of each task, ``x`` and ``y`` ``(n,)``.
+    """
+    figure, axes = card(2, 2, 7.0, 5.4, sharex=True, sharey=True)
+    names = {"line": "Bayesian line", "experts": "mixture of linear experts"}
+    for curve in curves:
+        row, column = list(names).index(curve.model), curve.task_trained - 1
+        ax = axes[row, column]
+        for task, (x, y) in enumerate(data[: curve.task_trained]):
+            ax.plot(
+                x,
+                y,
+                "." if task == 0 else "x",
+                color=TASK_COLOURS[task],
+                ms=4,
+                label=f"task {task + 1}, training points",
+            )
+        ax.fill_between(
+            curve.x, curve.mean - 2 * curve.sd, curve.mean + 2 * curve.sd, color=GREY, alpha=0.25, lw=0, label="± 2 sd"
+        )
+        ax.plot(curve.x, curve.mean, color=BLACK, label="predictive mean")
+        ax.plot(curve.x, 1 - np.abs(curve.x), ":", color=GREY, label="noise-free truth")
+        ax.set_title(f"{names[curve.model]}, after task {curve.task_trained}")
+        ax.set_ylim(-0.9, 2.4)
+    for ax in axes[-1]:
+        ax.set_xlabel("input x")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("target y")
+    legend_below(figure, axes[0, 1], 3)
+    return figure
+
+
+def change_point_scores(scores: pd.DataFrame) -> Figure:
+    """Performance on each task after each task, for both models and both metrics.
+
+    Args:
+        scores: of ``experiments.misspecification.run``.
+    """
+    figure, axes = card(1, 2, 7.0, 3.4)
+    labels = {
+        "mse": "squared error\n(lower is better)",
+        "log_likelihood": "log likelihood, nats a point\n(higher is better)",
+    }
+    num_seeds = scores.seed.nunique()
+    for ax, (metric, label) in zip(axes[0], labels.items(), strict=True):
+        mine = scores[(scores.metric == metric) & (scores.task_tested <= scores.task_trained)]
+        for model, colour, marker in (("line", VERMILION, "o"), ("experts", BLUE, "s")):
+            for position, (trained, tested) in enumerate(((1, 1), (2, 1), (2, 2))):
+                values = mine[
+                    (mine.model == model) & (mine.task_trained == trained) & (mine.task_tested == tested)
+                ].value
+                shift = -0.08 if model == "line" else 0.08
+                ax.errorbar(
+                    position + shift,
+                    values.mean(),
+                    values.std(),
+                    fmt=marker,
+                    color=colour,
+                    capsize=3,
+                    label=f"{model}, mean ± sd of {num_seeds} data sets" if position == 0 else None,
+                )
+        alone = mine[mine.model == "single_task"].value.mean()
+        ax.axhline(alone, color=BLACK, ls="--", lw=1, label="bound: a line for the tested task alone")
+        ax.set_xticks(range(3), ["task 1\nafter task 1", "task 1\nafter task 2", "task 2\nafter task 2"])
+        ax.set(xlabel="tested task, last trained task", ylabel=label)
+        ax.margins(x=0.15)
+    axes[0, 0].set_ylim(bottom=0)
+    legend_below(figure, axes[0, 0], 1)
+    return figure
+
+
+def excess_error(table: pd.DataFrame, limit: float) -> Figure:
+    """The line's error on task 1 above the noise against the points of a task, a panel a noise level.
+
+    Args:
+        table: of ``experiments.misspecification.excess_error``.
+        limit: value for many points after both tasks.
+    """
+    precisions = sorted(table.noise_precision.unique())
+    figure, axes = card(1, len(precisions), 7.4, 3.2, sharey=True)
+    num_seeds = table.seed.nunique()
+    for ax, precision in zip(axes[0], precisions, strict=True):
+        for trained, colour, marker in ((1, BLUE, "s"), (2, VERMILION, "o")):
+            mine = table[(table.noise_precision == precision) & (table.task_trained == trained)]
+            by = mine.groupby("num_points").excess_mse
+            ax.fill_between(by.mean().index, by.min(), by.max(), color=colour, alpha=0.2, lw=0)
+            label = f"after task {trained}, mean and range of {num_seeds} data sets"
+            ax.plot(by.mean().index, by.mean(), marker=marker, ms=4, color=colour, label=label)
+        ax.axhline(limit, color=BLACK, ls="--", lw=1, label="limit, 1/12")
+        ax.set(xscale="log", yscale="log", xlabel="training points a task")
+        ax.set_title(f"β = {precision:g} (noise sd {precision**-0.5:.2g})")
+    axes[0, 0].set_ylabel("error on task 1\nabove the noise (mse)")
+    legend_below(figure, axes[0, 0], 1)
+    return figure
+
+
+def monte_carlo_check(
+    x: Sequence[float],
+    closed_form: Sequence[float],
+    monte_carlo: Sequence[float],
+    se: Sequence[float],
+    *,
+    x_label: str,
+    y_label: str,
+) -> Figure:
+    """A closed form and its Monte Carlo estimate, and below them their difference in standard errors.
+
+    Args:
+        x: positions, ``(n,)`` as all that follow.
+        closed_form: values of the formula.
+        monte_carlo: estimates.
+        se: their standard errors.
+        x_label: what ``x`` is, with its unit.
+        y_label: what is estimated, with its unit.
+    """
+    x, closed_form, monte_carlo, se = map(np.asarray, (x, closed_form, monte_carlo, se))
+    figure, axes = card(2, 1, 5.6, 4.2, sharex=True, height_ratios=[2, 1])
+    places, (above, below) = np.arange(len(x)), axes[:, 0]
+    above.plot(places, closed_form, "_", ms=22, mew=2, color=BLACK, label="closed form")
+    above.errorbar(places, monte_carlo, 2 * se, fmt="o", ms=5, capsize=3, color=BLUE, label="Monte Carlo ± 2 se")
+    above.set_ylabel(y_label)
+    above.legend(frameon=False)
+    below.axhspan(-2, 2, color=GREY, alpha=0.2, lw=0)
+    below.plot(places, (monte_carlo - closed_form) / se, "o", ms=5, color=BLUE)
+    below.set(xlabel=x_label, ylabel="difference (se)", ylim=(-4, 4))
+    below.set_xticks(places, [f"{value:g}" for value in x])
+    return figure
+
+
+def prototype_swap(table: pd.DataFrame) -> Figure:
+    """Log predictive a point of points that share a prototype: one integral of all, and a product of integrals.
+
+    Args:
+        table: ``swap`` of ``experiments.protocl_derivation.run``.
+    """
+    figure, axes = card(1, 1, 5.6, 3.2)
+    ax = axes[0, 0]
+    ax.plot(
+        table.num_points, table.exact, marker="o", color=BLUE, label="exact: one integral over the shared prototype"
+    )
+    ax.plot(table.num_points, table["product"], marker="s", color=VERMILION, label="as printed: an integral a point")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(table.num_points, [f"{n:g}" for n in table.num_points])
+    ax.set(xlabel="points of one class", ylabel="log predictive (nats a point)")
+    legend_below(figure, ax, 1)
+    return figure

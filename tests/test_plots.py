@@ -1,0 +1,69 @@
+"""Figures show the data that they are given, with labelled axes, and leave nothing open behind them."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from paper_lib import plots
+from paper_lib.experiments.misspecification import Curve
+
+GRID = np.linspace(-1, 1, 5)
+CURVES = tuple(Curve(m, t, GRID, GRID * t, np.ones(5)) for m in ("line", "experts") for t in (1, 2))
+DATA = ((GRID - 1, GRID), (GRID + 1, -GRID))
+SCORES = pd.DataFrame(
+    [
+        (seed, model, trained, tested, metric, seed + trained)
+        for seed in (0, 2)
+        for model in ("line", "experts", "single_task")
+        for trained, tested in ((1, 1), (2, 1), (2, 2))
+        for metric in ("mse", "log_likelihood")
+    ],
+    columns=["seed", "model", "task_trained", "task_tested", "metric", "value"],
+)
+EXCESS = pd.DataFrame(
+    [(s, b, n, t, 0.1 / n) for s in (0, 1) for b in (1.0, 10.0) for n in (5, 50) for t in (1, 2)],
+    columns=["seed", "noise_precision", "num_points", "task_trained", "excess_mse"],
+)
+SWAP = pd.DataFrame({"num_points": [1, 2, 4], "exact": [-3.0, -2.0, -1.0], "product": [-3.0, -3.0, -3.1]})
+
+FIGURES = {
+    "change_point_fit": lambda: plots.change_point_fit(CURVES, DATA),
+    "change_point_scores": lambda: plots.change_point_scores(SCORES),
+    "excess_error": lambda: plots.excess_error(EXCESS, 1 / 12),
+    "monte_carlo_check": lambda: plots.monte_carlo_check(
+        [1, 2], [0.2, 0.3], [0.21, 0.3], [0.01, 0.02], x_label="x", y_label="y"
+    ),
+    "prototype_swap": lambda: plots.prototype_swap(SWAP),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_a_white_card_with_labels_that_draws(name, tmp_path):
+    figure = FIGURES[name]()
+    assert figure.get_facecolor() == (1, 1, 1, 1)
+    assert any(ax.get_xlabel() for ax in figure.axes) and figure.axes[0].get_ylabel()
+    figure.savefig(tmp_path / "figure.png")  # a layout that does not fit warns, and so fails
+    assert plt.get_fignums() == []
+
+
+def test_fit_draws_each_curve_over_the_data_seen_so_far():
+    figure = plots.change_point_fit(CURVES, DATA)
+    for ax, curve in zip(figure.axes, CURVES, strict=True):
+        lines = {line.get_label(): line.get_ydata() for line in ax.lines}
+        np.testing.assert_array_equal(lines["predictive mean"], curve.mean)
+        assert sum("training" in label for label in lines) == curve.task_trained
+
+
+def test_scores_show_mean_and_spread_over_data_sets():
+    left = plots.change_point_scores(SCORES).axes[0]
+    line, _, (bars,) = left.containers[0]
+    assert line.get_ydata() == [2.0]  # seeds 0 and 2 after task 1
+    half = np.diff(bars.get_segments()[0][:, 1]) / 2
+    assert half == pytest.approx(np.sqrt(2))
+    assert "2 data sets" in left.containers[0].get_label()
+
+
+def test_check_shows_the_difference_in_standard_errors():
+    _, below = FIGURES["monte_carlo_check"]().axes
+    np.testing.assert_allclose(below.lines[0].get_ydata(), [1.0, 0.0], atol=1e-12)
