@@ -30,6 +30,9 @@ from paper_lib.data.stream import make_stream
 from paper_lib.methods import Method
 
 FOLDER_VARIABLE = "PAPER_LIB_RUNS"
+COMMIT_VARIABLE = "PAPER_LIB_COMMIT"
+"""Names the commit on machines that have a copy of the package without its history."""
+
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 COLUMNS = [
     *("experiment", "method", "dataset", "scenario", "preset", "key", "seed"),
@@ -242,6 +245,8 @@ def _checkout() -> dict[str, Any]:
             ["git", *arguments], cwd=RESULTS.parent, capture_output=True, text=True, check=True
         ).stdout.strip()
 
+    if os.environ.get(COMMIT_VARIABLE):
+        return {"commit": os.environ[COMMIT_VARIABLE], "dirty": False}
     try:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "paper_lib"))}
     except (OSError, subprocess.CalledProcessError):

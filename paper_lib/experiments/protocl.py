@@ -117,9 +117,7 @@ def method(row: str, config: Config) -> Method:
             settings.setdefault("epochs", 10)
         chosen = {"replay": Replay, "joint": joint, "sgd": sgd}[row](**settings)
     changes: dict[str, Any] = {
-        name: value
-        for name in OVERRIDES
-        if (value := getattr(config, name)) is not None and hasattr(chosen, name)
+        name: value for name in OVERRIDES if (value := getattr(config, name)) is not None and hasattr(chosen, name)
     }
     if row in ("joint", "sgd", "protocl_no_memory"):
         changes.pop("memory_per_task", None)

@@ -1,0 +1,346 @@
+"""ProtoCL against the release's golden values, conjugacy by other routes, and what the corrected method must not do."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from paper_lib import driver, training
+from paper_lib import memory as mem
+from paper_lib.data.stream import Spec, Task, make_stream
+from paper_lib.methods import protocl
+from paper_lib.methods.protocl import Evidence, Prior, ProtoCL, as_published, log_joint, observe
+
+GOLDEN = Path(__file__).parent / "data" / "protocl_as_published.npz"
+NOISE_VAR = 0.05
+SMALL = ProtoCL(hidden=(32,), embedding_dim=8, epochs=2, batch_size=64, learning_rate=1e-3, memory_per_task=20)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return make_stream("split_digits")
+
+
+def prior_of(num_classes=3, dim=2, seed=0, precision=None):
+    g = torch.Generator().manual_seed(seed)
+    return Prior(
+        torch.rand(1, num_classes, generator=g, dtype=torch.float64) + 0.5 if precision is None else precision,
+        torch.randn(1, num_classes, dim, generator=g, dtype=torch.float64),
+        torch.randn(1, num_classes, generator=g, dtype=torch.float64),
+    )
+
+
+def nothing(num_classes=3, dim=2):
+    return Evidence(torch.zeros(1, num_classes).double(), torch.zeros(1, num_classes, dim).double())
+
+
+def labelled(n=40, num_classes=3, dim=2, seed=1):
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(num_classes, (1, n), generator=g)
+    z = torch.randn(1, n, dim, generator=g, dtype=torch.float64) + y[..., None]
+    return z, torch.nn.functional.one_hot(y, num_classes).double(), y
+
+
+def test_as_published_reproduces_five_steps_of_the_release():
+    """Golden values: five training steps of the released code in float64 (tests/data)."""
+    golden = {k: torch.from_numpy(v) for k, v in np.load(GOLDEN).items()}
+    steps, batch, dim_in = golden["x"].shape
+    config = replace(
+        as_published("split_digits"),
+        hidden=(5,),
+        embedding_dim=4,
+        batch_size=batch,
+        learning_rate=1e-2,
+        weight_decay=1e-4,
+        epochs=1,
+    )
+    spec = Spec(
+        "golden", "class_incremental", (dim_in,), ((0, 1, 2),), (("a", "b", "c"),), (0.0,) * dim_in, (1.0,) * dim_in
+    )
+    names = [f"encoder_{i}.{kind}" for i in (0, 3) for kind in ("weight", "bias")]
+
+    def ours(tensor):  # (out, in) -> (seed, in, out); (out,) -> (seed, 1, out)
+        return (tensor.T if tensor.dim() == 2 else tensor[None])[None].contiguous()
+
+    params = tuple(ours(golden[f"init_{n}"]) for n in names)
+    log_concentration = golden["init_log_dirichlet"][None]
+    prior = Prior(golden["init_logLinv"].exp()[None, :, 0], golden["init_Q"][None, :, 0], log_concentration)
+    evidence = Evidence(torch.zeros(1, batch, 3).double(), torch.zeros(1, batch, 3, 4).double())
+    blank = config.init(spec, (0,), "cpu")
+    moments = training.fresh_moments((*params, log_concentration))
+    state = blank._replace(params=params, moments=moments, prior=prior, evidence=evidence)
+    task = Task(0, golden["x"].flatten(0, 1), golden["y"].flatten())
+    encoder = config._encoder(spec)
+    trainer = protocl.Trainer(config, state, encoder, mem.pool(task, state.memory, 1, True))
+
+    for s in range(steps):
+        before = trainer.state(state)
+        with torch.no_grad():
+            score = log_joint(encoder(before.params, golden["x"][s]), prior, before.evidence, NOISE_VAR)
+        torch.testing.assert_close(-score.log_softmax(-1)[0], golden[f"step{s}_nll"], rtol=0, atol=1e-10)
+        trainer.total.zero_()
+        trainer.stepper((torch.arange(s * batch, (s + 1) * batch)[None, None], torch.ones(1, 1, batch).double()))
+        torch.testing.assert_close(trainer.total[0].double(), golden[f"step{s}_loss"], rtol=1e-6, atol=0)
+        after = trainer.state(state)
+        precision_mean = prior.precision_mean[:, None] + after.evidence.sums / NOISE_VAR
+        precision = prior.precision[:, None] + after.evidence.counts / NOISE_VAR
+        concentration = prior.log_concentration.exp()[:, None] + after.evidence.counts
+        torch.testing.assert_close(precision_mean[0], golden[f"step{s}_Q"][:, :, 0], rtol=0, atol=1e-10)
+        torch.testing.assert_close(precision[0], golden[f"step{s}_Linv"][..., 0], rtol=0, atol=1e-10)
+        torch.testing.assert_close(concentration[0], golden[f"step{s}_dirichlet"], rtol=0, atol=1e-10)
+        for name, p in zip(names, after.params, strict=True):
+            torch.testing.assert_close(p, ours(golden[f"step{s}_{name}"]), rtol=0, atol=1e-10)
+
+
+def test_posterior_of_one_class_in_one_dimension_is_the_textbook_one():
+    """Normal mean with known variance, by scipy-free quadrature of prior times likelihood."""
+    prior = Prior(torch.tensor([[2.0]]).double(), torch.tensor([[[1.0]]]).double(), torch.zeros(1, 1).double())
+    z = torch.tensor([[[0.3], [0.9], [-0.2]]]).double()
+    evidence = observe(nothing(1, 1), z, torch.ones(1, 3, 1).double())
+    grid = np.linspace(-3, 3, 200_001)
+    log_density = -0.5 * 2.0 * (grid - 0.5) ** 2 - sum((v - grid) ** 2 for v in z.flatten().numpy()) / (2 * NOISE_VAR)
+    density = np.exp(log_density - log_density.max())
+    density /= density.sum()
+    mean = (density * grid).sum()
+    precision = 2.0 + evidence.counts.item() / NOISE_VAR
+    assert (1.0 + evidence.sums.item() / NOISE_VAR) / precision == pytest.approx(mean, abs=1e-9)
+    assert 1 / precision == pytest.approx((density * (grid - mean) ** 2).sum(), abs=1e-9)
+    # the predictive is the average of N(z; m, s2) over that posterior
+    at = 0.4
+    predictive = (density * np.exp(-0.5 * (at - grid) ** 2 / NOISE_VAR) / np.sqrt(2 * np.pi * NOISE_VAR)).sum()
+    ours = log_joint(torch.tensor([[[at]]]).double(), prior, evidence, NOISE_VAR, "uniform")
+    assert ours.exp().item() == pytest.approx(predictive, rel=1e-8)
+
+
+def test_order_and_batch_split_do_not_matter():
+    z, one_hot, _ = labelled()
+    at_once = observe(nothing(), z, one_hot)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(3))
+    in_parts = nothing()
+    for part in order.split(7):
+        in_parts = observe(in_parts, z[:, part], one_hot[:, part])
+    for a, b in zip(at_once, in_parts, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
+
+
+def test_label_probabilities_match_an_urn():
+    """Polya's urn: draw a class with probability proportional to what lies in it, put one more back."""
+    start, drawn = np.array([0.7, 0.7, 0.7]), np.array([3, 1, 0])
+    rng = np.random.default_rng(0)
+    hits, kept = np.zeros(3), 0
+    sequences = rng.random((400_000, 5))
+    urn = np.repeat(start[None], len(sequences), 0)
+    counts = np.zeros_like(urn)
+    for t in range(4):
+        cumulative = urn.cumsum(1) / urn.sum(1, keepdims=True)
+        c = (sequences[:, t, None] > cumulative).sum(1)
+        urn[np.arange(len(urn)), c] += 1
+        counts[np.arange(len(urn)), c] += 1
+    same = (counts == drawn).all(1)
+    cumulative = urn[same].cumsum(1) / urn[same].sum(1, keepdims=True)
+    hits = np.bincount((sequences[same, 4, None] > cumulative).sum(1), minlength=3)
+    kept = same.sum()
+    prior = Prior(torch.ones(1, 3).double(), torch.zeros(1, 3, 1).double(), torch.tensor(start).log()[None])
+    evidence = Evidence(torch.tensor(drawn)[None].double(), torch.zeros(1, 3, 1).double())
+    z = torch.zeros(1, 1, 1).double()
+    log_p = log_joint(z, prior, evidence, 0.05) - log_joint(z, prior, evidence, 0.05, "uniform")
+    standard_error = np.sqrt(hits / kept * (1 - hits / kept) / kept)
+    assert np.all(np.abs(log_p.exp()[0, 0].numpy() - hits / kept) < 4 * standard_error + 1e-3)
+
+
+def test_predictive_variance_by_monte_carlo():
+    prior = prior_of()
+    z, one_hot, _ = labelled(6)
+    evidence = observe(nothing(), z, one_hot)
+    precision = prior.precision + evidence.counts / NOISE_VAR
+    mean = (prior.precision_mean + evidence.sums / NOISE_VAR) / precision[..., None]
+    g = torch.Generator().manual_seed(5)
+    prototypes = mean + torch.randn(400_000, 1, 3, 2, generator=g).double() / precision[..., None].sqrt()
+    draws = prototypes + NOISE_VAR**0.5 * torch.randn(prototypes.shape, generator=g).double()
+    expected = NOISE_VAR + 1 / precision
+    torch.testing.assert_close(draws.var(0).mean(-1), expected, rtol=0.01, atol=0)
+    at = torch.tensor([[[0.5, 1.5]]]).double()
+    averaged = torch.distributions.Normal(prototypes, NOISE_VAR**0.5).log_prob(at).sum(-1).exp().mean(0)
+    torch.testing.assert_close(
+        log_joint(at, prior, evidence, NOISE_VAR, "uniform")[0].exp(), averaged, rtol=0.02, atol=1e-4
+    )
+
+
+def test_certain_prototypes_are_a_linear_softmax_classifier():
+    """lambda -> infinity: weights mu / s2, bias -|mu|^2 / (2 s2) + log p(y)."""
+    mean = torch.randn(1, 3, 2, generator=torch.Generator().manual_seed(0)).double()
+    precision = torch.full((1, 3), 1e12).double()
+    prior = Prior(precision, precision[..., None] * mean, torch.tensor([[0.1, 0.5, -0.2]]).double())
+    z, _, _ = labelled(10)
+    logits = z @ (mean / NOISE_VAR).mT - (mean.square().sum(-1) / (2 * NOISE_VAR) - prior.log_concentration)[:, None]
+    ours = log_joint(z, prior, nothing(), NOISE_VAR).log_softmax(-1)
+    torch.testing.assert_close(ours, logits.log_softmax(-1), rtol=1e-8, atol=1e-8)
+
+
+def test_one_slot_equals_the_shared_posterior():
+    prior = prior_of()
+    z, one_hot, _ = labelled()
+    shared, slotted = nothing(), Evidence(torch.zeros(1, 1, 3).double(), torch.zeros(1, 1, 3, 2).double())
+    for i in range(40):
+        point = z[:, i : i + 1], one_hot[:, i : i + 1]
+        torch.testing.assert_close(
+            log_joint(point[0], prior, shared, NOISE_VAR), log_joint(point[0], prior, slotted, NOISE_VAR)
+        )
+        shared, slotted = observe(shared, *point, forget=0.9), observe(slotted, *point, forget=0.9)
+    torch.testing.assert_close(shared.sums, slotted.sums[:, 0])
+
+
+def test_points_without_a_label_leave_the_evidence_as_it_is():
+    z, one_hot, _ = labelled()
+    evidence = observe(nothing(), z, one_hot)
+    same = observe(evidence, z, torch.zeros_like(one_hot))
+    assert all(torch.equal(a, b) for a, b in zip(evidence, same, strict=True))
+
+
+def test_forgetting_leaves_the_prior_in_place():
+    z, one_hot, _ = labelled()
+    evidence = nothing()
+    for _ in range(2000):
+        evidence = observe(evidence, z, one_hot, forget=0.9)
+    torch.testing.assert_close(evidence.counts, one_hot.sum(1) / 0.1)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SMALL,
+        replace(SMALL, evidence_mode="recompute_final", class_prior="uniform", dropout=0.2),
+        replace(SMALL, posterior="per_slot", predict_with_dropout=True, dropout=0.2, memory_total=50),
+    ],
+)
+def test_prediction_changes_nothing_and_can_be_repeated(config, digits):
+    state = config.init(digits.spec, (0, 1), "cpu")
+    state, _ = config.learn(state, digits.train[0])
+    before = [(name, leaf.clone()) for name, leaf in driver._named_tensors(state)]
+    first = config.predict(state, digits.held_out[0].x)
+    again = config.predict(state, digits.held_out[0].x)
+    assert torch.equal(first, again)
+    torch.testing.assert_close(first.exp().sum(-1), torch.ones(first.shape[:2]))
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(before, driver._named_tensors(state), strict=True))
+
+
+def test_every_test_point_is_predicted_whatever_the_batch(digits):
+    """The release leaves out test batches that are not full; here slots go round as often as needed."""
+    config = replace(SMALL, posterior="per_slot", batch_size=64)
+    state, _ = config.learn(config.init(digits.spec, (0,), "cpu"), digits.train[0])
+    assert config.predict(state, digits.held_out[0].x).shape == (1, len(digits.held_out[0].y), 10)
+
+
+def test_a_seed_is_the_same_whatever_runs_beside_it(digits):
+    config = replace(SMALL, dropout=0.1, weight_decay=1e-3, batch_size=36)  # 20 steps in two epochs
+    first, second = digits.train[0], digits.train[1]
+
+    def after(seeds):
+        state, _ = config.learn(config.init(digits.spec, seeds, "cpu"), first)
+        return config.learn(state, second)[0]
+
+    alone, among = after((3,)), after((5, 3, 0))
+    for a, b in zip(alone.params, among.params, strict=True):
+        torch.testing.assert_close(a[0], b[1], rtol=1e-4, atol=1e-6)
+    assert torch.equal(alone.memory.x[0], among.memory.x[1])
+    torch.testing.assert_close(alone.evidence.counts[0], among.evidence.counts[1])
+
+
+def test_stops_and_goes_on_inside_a_task(digits):
+    config = replace(SMALL, epochs=4, dropout=0.1)
+    start = config.learn(config.init(digits.spec, (0, 1), "cpu"), digits.train[0])[0]
+    kept = {}
+
+    def keep(state, fraction):
+        if fraction == 0.5:
+            leaves = {name: leaf.clone() for name, leaf in driver._named_tensors(state)}
+            kept["state"] = driver._rebuilt(state, leaves)
+
+    whole, info = config.learn(start, digits.train[1], keep)
+    resumed, resumed_info = config.learn(kept["state"], digits.train[1])
+    named = driver._named_tensors(whole), driver._named_tensors(resumed)
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(*named, strict=True))
+    assert torch.equal(info["loss"], resumed_info["loss"])
+
+
+def test_the_prior_concentration_is_learned_unless_it_is_the_release(digits):
+    learned = SMALL.learn(SMALL.init(digits.spec, (0,), "cpu"), digits.train[0])[0].prior.log_concentration
+    assert (learned - np.log(SMALL.alpha_init)).abs().max() > 1e-4
+    fixed = replace(SMALL, learn_concentration=False)
+    kept = fixed.learn(fixed.init(digits.spec, (0,), "cpu"), digits.train[0])[0].prior.log_concentration
+    assert torch.equal(kept, torch.full((1, 10), fixed.alpha_init).log())
+
+
+def test_the_joint_loss_alone_draws_all_classes_together(digits):
+    """Nothing in log p(z, y) pushes classes apart (methods: P7), so the conditional loss separates far better."""
+
+    def spread(loss):
+        config = replace(SMALL, loss=loss, epochs=60)
+        state, _ = config.learn(config.init(digits.spec, (0,), "cpu"), digits.train[0])
+        z = config._encoder(digits.spec)(state.params, digits.spec.scale(digits.train[0].x))[0]
+        means = [z[digits.train[0].y == c].mean(0) for c in (0, 1)]
+        return (means[0] - means[1]).norm()
+
+    assert spread("joint") < 0.25 * spread("conditional")
+
+
+def test_recomputed_evidence_counts_every_point_once(digits):
+    config = replace(SMALL, evidence_mode="recompute_final")
+    state = config.init(digits.spec, (0, 1), "cpu")
+    for task in digits.train[:2]:
+        state, _ = config.learn(state, task)
+    counts = state.predictive_evidence.counts
+    assert torch.equal(counts[:, 2:4].sum(1), torch.full((2,), float(len(digits.train[1].y))))
+    assert torch.equal(counts[:, :2].sum(1), torch.full((2,), 20.0))
+    z = config._encoder(digits.spec)(state.params, digits.spec.scale(digits.train[1].x))
+    in_class = digits.train[1].y == 2
+    torch.testing.assert_close(state.predictive_evidence.sums[:, 2], z[:, in_class].sum(1), rtol=1e-4, atol=1e-3)
+
+
+def test_per_slot_posteriors_cannot_be_recomputed(digits):
+    config = replace(SMALL, posterior="per_slot", evidence_mode="recompute_final")
+    with pytest.raises(ValueError, match="per_slot"):
+        config.learn(config.init(digits.spec, (0,), "cpu"), digits.train[0])
+
+
+def test_domain_and_task_incremental_streams():
+    for scenario in ("domain_incremental", "task_incremental"):
+        stream = make_stream("split_digits", scenario)
+        outcome = driver.run(replace(SMALL, epochs=5), stream, (0,))
+        assert outcome.scores["accuracy"][0, -1].mean() > 0.7
+
+
+def test_cifarnet_encodes_colour_images():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randint(256, (24, 3, 32, 32), generator=g, dtype=torch.uint8)
+    y = torch.arange(24) % 2
+    x[y == 1] //= 2  # the second class is darker
+    spec = Spec("pixels", "class_incremental", (3, 32, 32), ((0, 1),), (("a", "b"),), (0.5,) * 3, (0.25,) * 3)
+    config = ProtoCL(network="cifarnet", embedding_dim=4, epochs=20, batch_size=8, learning_rate=1e-3)
+    state, info = config.learn(config.init(spec, (0, 1), "cpu"), Task(0, x, y))
+    assert (info["loss"][:, -1] < 0.5 * info["loss"][:, 0]).all()
+    assert config.predict(state, x).shape == (2, 24, 2)
+
+
+@pytest.mark.real_data
+@pytest.mark.slow
+def test_the_release_counts_classes_unequally():
+    """Shares of the accumulated counts under the README's settings, as counted by hand in the audit of the release."""
+    stream = make_stream("split_mnist", validation_fraction=1 / 6)
+    config = replace(as_published("split_mnist"), hidden=(1,), embedding_dim=1, epochs=1)
+    outcome = driver.run(config, stream, (0,))
+    counts = outcome.info["concentration"][-1][0]
+    shares = counts / counts.sum()
+    expected = [0.163, 0.185, 0.113, 0.116, 0.088, 0.082, 0.068, 0.072, 0.055, 0.056]
+    np.testing.assert_allclose(shares, expected, atol=0.006)
+
+
+def test_twenty_steps_are_pinned(digits):
+    """Bump ``ProtoCL.VERSION`` when this changes: stored runs are then stale."""
+    config = replace(SMALL, batch_size=36, dropout=0.1, weight_decay=1e-3)
+    state = config.init(digits.spec, (0,), "cpu")
+    state, info = config.learn(state, digits.train[0])
+    pinned = {"version": ProtoCL.VERSION, "loss": [round(v, 3) for v in info["loss"][0].tolist()]}
+    assert pinned == {"version": 1, "loss": [-1.0, -1.0]}
