@@ -168,7 +168,7 @@ def _convert_list(value: object, hints: tuple[Any, ...]) -> tuple[Any, ...]:
     if isinstance(value, str):
         if value[:1] + value[-1:] in ("[]", "()"):
             value = value[1:-1]
-        value = [item for item in value.split(",")] if value.strip() else []
+        value = value.split(",") if value.strip() else []
         if len(value) > 1 and not value[-1].strip():  # "(0,)"
             value.pop()
         value = [item.strip().strip("'\"") for item in value]
