@@ -33,7 +33,7 @@ class Network(Protocol):
         """Outputs ``(seed, n, output)`` for inputs ``(n, *shape)`` shared by the seeds or ``(seed, n, *shape)``."""
 
     def draw_masks(self, streams: Sequence[torch.Generator], steps: int, batch: int) -> tuple[Tensor, ...]:
-        """Kept units, bool ``(step, seed, batch, *layer)``, for each layer that drops; none where no layer does."""
+        """Factors ``(step, seed, batch, *layer)``, 0 or 1/(1 - rate), for each layer that drops; none if none does."""
 
 
 def _uniform_layers(shapes: Sequence[tuple[int, ...]], fan_ins: Sequence[int], seeds, device, dtype) -> Params:
@@ -50,7 +50,7 @@ def _uniform_layers(shapes: Sequence[tuple[int, ...]], fan_ins: Sequence[int], s
 
 
 def _draw_masks(shapes, rates, streams, steps: int, batch: int) -> tuple[Tensor, ...]:
-    """Which units are kept. Sixteen random bits a unit: several times cheaper than a Bernoulli draw, to 1 in 65,536."""
+    """Sixteen random bits decide on a unit: several times cheaper than a Bernoulli draw, to 1 in 65,536."""
     masks = []
     for shape, rate in zip(shapes, rates, strict=True):
         if rate > 0:
@@ -59,12 +59,9 @@ def _draw_masks(shapes, rates, streams, steps: int, batch: int) -> tuple[Tensor,
             for row, stream in zip(bits, streams, strict=True):
                 row.random_(-(2**63), None, generator=stream)
             kept = bits.view(torch.int16)[:, :size] >= round(65536 * rate) - 32768
-            masks.append(kept.view(len(streams), steps, batch, *shape).transpose(0, 1))
+            scaled = kept.to(torch.float32).div_(1 - rate)
+            masks.append(scaled.view(len(streams), steps, batch, *shape).transpose(0, 1))
     return tuple(masks)
-
-
-def _drop(h: Tensor, mask: Tensor, rate: float) -> Tensor:
-    return h * mask * (1 / (1 - rate))
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ class MLP:
             if layer < len(self.hidden):
                 h = F.relu(h)
             if masks and rate > 0:
-                h = _drop(h, masks.pop(0), rate)
+                h = h * masks.pop(0)
         return h
 
     def draw_masks(self, streams, steps, batch):
@@ -145,9 +142,9 @@ class CifarNet:
         for block in range(2):
             x = F.relu(F.conv2d(x, p[4 * block], p[4 * block + 1], padding=1))
             x = F.max_pool2d(F.relu(F.conv2d(x, p[4 * block + 2], p[4 * block + 3])), 2)
-            x = _drop(x, masks.pop(0), self.dropout[block]) if masks and self.dropout[block] > 0 else x
+            x = x * masks.pop(0) if masks and self.dropout[block] > 0 else x
         x = F.relu(torch.addmm(p[9], x.flatten(1), p[8]))
-        x = _drop(x, masks.pop(0), self.dropout[2]) if masks and self.dropout[2] > 0 else x
+        x = x * masks.pop(0) if masks and self.dropout[2] > 0 else x
         return torch.addmm(p[11], x, p[10])
 
     def draw_masks(self, streams, steps, batch):

@@ -1,8 +1,9 @@
 """The choice of ProtoCL's and replay's settings, on validation data, with one written grid and budget for both.
 
-``BUDGET`` configurations a method are drawn without replacement from its grid by a fixed generator. Each is trained as
-in the final runs, but on nine tenths of the training data, and evaluated on the last tenth. The configuration with the
-highest mean P_T wins; ``experiments/protocl.py`` states it and a test compares the two.
+``BUDGET`` configurations a method are drawn without replacement from its grid by a fixed generator. They are trained on
+nine tenths of the training data and compared by mean P_T on the last tenth, in two rounds (successive halving, Jamieson
+and Talwalkar 2016): all of them for ten epochs on one seed, then the best ``FINALISTS`` for the paper's epochs on two
+seeds. ``experiments/protocl.py`` states the winner and a test compares the two.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import pandas as pd
 
 from paper_lib import runs
 from paper_lib.checks import one_of
-from paper_lib.methods import Method
 from paper_lib.methods.protocl import ProtoCL
 from paper_lib.methods.replay import Replay
 
 VERSION = 1
-BUDGET = 24
+BUDGET = 20
+FINALISTS = 2
+ROUNDS = {"screen": {"epochs": 10}, "final": {"epochs": 50}}
+SEEDS = {"screen": (100,), "final": (100, 101)}
+"""Seeds of each round, other than those of the runs that are reported."""
+
 METHODS = {"protocl": ProtoCL, "replay": Replay}
 
 SHARED = {
@@ -42,8 +47,8 @@ GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "replay": SHARED | {"oversample": (True, False)},
 }
 
-FIXED = {"split_mnist": {"batch_size": 64, "epochs": 50}, "split_fmnist": {"batch_size": 128, "epochs": 50}}
-"""What is not tuned: the release's batch sizes and the paper's epochs, for both methods."""
+FIXED = {"split_mnist": {"batch_size": 64}, "split_fmnist": {"batch_size": 128}}
+"""What is not tuned: the release's batch sizes, for both methods."""
 
 
 @dataclass(frozen=True)
@@ -53,30 +58,25 @@ class Config:
     Attributes:
         dataset: ``split_mnist`` or ``split_fmnist``.
         scenario: only ``class_incremental``.
-        preset: only ``paper``.
-        seeds: seeds that advance together, other than the final runs' first ones on purpose.
+        preset: round, ``screen`` or ``final``; the final round needs the screen's stored table.
+        seeds: seeds that advance together; None for the round's.
         device: ``cpu`` or ``cuda:0``.
         methods: ``protocl``, ``replay`` or both.
-        trials: which configurations of the draw to run, all of them if None.
     """
 
     dataset: str = "split_mnist"
     scenario: str = "class_incremental"
-    preset: str = "paper"
-    seeds: tuple[int, ...] = (100, 101, 102)
+    preset: str = "screen"
+    seeds: tuple[int, ...] | None = None
     device: str = "cpu"
     methods: tuple[str, ...] = ("protocl", "replay")
-    trials: tuple[int, ...] | None = None
 
     def __post_init__(self):
         one_of("dataset", self.dataset, FIXED)
         one_of("scenario", self.scenario, ("class_incremental",))
-        one_of("preset", self.preset, ("paper",))
+        one_of("preset", self.preset, ROUNDS)
         for name in self.methods:
             one_of("methods", name, METHODS)
-        for trial in self.trials or ():
-            if not 0 <= trial < BUDGET:
-                raise ValueError(f"trials: {trial} is not one of 0 to {BUDGET - 1}")
 
 
 def drawn(method: str) -> list[dict[str, Any]]:
@@ -87,54 +87,61 @@ def drawn(method: str) -> list[dict[str, Any]]:
     return [dict(zip(grid, product[i], strict=True)) for i in chosen]
 
 
-def configured(method: str, dataset: str, trial: int) -> Method:
-    """One configuration of the draw."""
-    return METHODS[method](**FIXED[dataset], **drawn(method)[trial])
-
-
 def jobs(config: Config) -> list[runs.Job]:
-    """One job a configuration, the two methods in turn."""
+    """One job a configuration of the round, the methods in turn."""
     stream = {"dataset": config.dataset, "eval_split": "validation", "validation_fraction": 0.1}
+    trials = {
+        method: list(range(BUDGET))
+        if config.preset == "screen"
+        else sorted(int(t) for t in ranking(method, config.dataset, "screen").trial[:FINALISTS])
+        for method in config.methods
+    }
     return [
         runs.Job(
-            *("protocl_tuning", VERSION, f"{method}-{trial:02d}"),
-            *(configured(method, config.dataset, trial), stream, "paper"),
+            "protocl_tuning",
+            VERSION,
+            f"{method}-{trial:02d}",
+            METHODS[method](**settings(method, config.dataset, trial, config.preset)),
+            stream,
+            config.preset,
         )
-        for trial in (range(BUDGET) if config.trials is None else config.trials)
+        for turn in range(max(map(len, trials.values())))
         for method in config.methods
+        for trial in trials[method][turn : turn + 1]
     ]
 
 
 def run(config: Config) -> pd.DataFrame:
     """Validation scores of every configuration, as a tidy table."""
-    return runs.execute(jobs(config), config.seeds, config.device)
+    return runs.execute(jobs(config), config.seeds or SEEDS[config.preset], config.device)
 
 
-def ranking(method: str, dataset: str) -> pd.DataFrame:
-    """The stored trials of a method on a data set with their settings, best first.
+def settings(method: str, dataset: str, trial: int, preset: str) -> dict[str, Any]:
+    """What a configuration of the draw sets, in a round."""
+    return FIXED[dataset] | ROUNDS[preset] | drawn(method)[trial]
+
+
+def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
+    """The stored trials of a method on a data set in a round with their settings, best first.
 
     Returns:
-        A column a setting, then ``final_accuracy`` (P_T), its sd over seeds, ``triangle_mean`` and ``n``.
+        ``trial``, a column a setting, then ``final_accuracy`` (P_T), ``triangle_mean`` and ``n`` seeds.
     """
-    table = runs.stored("protocl_tuning")
     rows = []
-    for (label, name, _, _), accuracy in runs.matrices(table).items():
-        if name == dataset and label.startswith(f"{method}-"):
-            final = accuracy[:, -1].mean(-1)
+    for (label, name, _, stage), accuracy in runs.matrices(runs.stored("protocl_tuning")).items():
+        if (name, stage) == (dataset, preset) and label.startswith(f"{method}-"):
+            trial = int(label.rsplit("-", 1)[1])
             scores = {
-                "final_accuracy": final.mean(),
-                "sd": final.std(ddof=1) if len(final) > 1 else np.nan,
+                "final_accuracy": accuracy[:, -1].mean(),
                 "triangle_mean": np.nanmean(accuracy, (1, 2)).mean(),
-                "n": len(final),
+                "n": len(accuracy),
             }
-            rows.append({"trial": label, **drawn(method)[int(label[-2:])], **scores})
+            rows.append({"trial": trial, **drawn(method)[trial], **scores})
     if not rows:
-        raise ValueError(f"no stored trial of {method!r} on {dataset!r}")
+        raise ValueError(f"no stored trial of {method!r} on {dataset!r} in round {preset!r}")
     return pd.DataFrame(rows).sort_values("final_accuracy", ascending=False, kind="stable", ignore_index=True)
 
 
 def best(method: str, dataset: str) -> dict[str, Any]:
-    """The settings that won, with what was fixed."""
-    winner = ranking(method, dataset).iloc[0]
-    grid = GRIDS[method]
-    return FIXED[dataset] | {k: v for k, v in drawn(method)[int(winner.trial[-2:])].items() if k in grid}
+    """The settings that won the final round."""
+    return settings(method, dataset, int(ranking(method, dataset, "final").trial[0]), "final")
