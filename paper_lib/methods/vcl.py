@@ -337,15 +337,15 @@ class Fit:
         self.seeds, self.draws = state.seeds, draws
         self.num_points = draws.shape[1]
         self.batch_size = min(config.batch_size or self.num_points, self.num_points)
-        self.prior = _head(state.posterior, units)
-        layers = len(self.prior.mean)
+        layers = len(state.fit.mean)
         params = training.leaves((*state.fit.mean, *state.fit.log_var))
-        self.q = MeanField(params[:layers], params[layers:])
-        self.optimiser = training.adam(params, state.moments, config.learning_rate)
         for p in params:
             p.grad = torch.zeros_like(p)
-        gradient = MeanField(*(tuple(p.grad for p in group) for group in self.q))
-        self.total = torch.zeros(num_seeds, device=device)
+        self.q = q = MeanField(params[:layers], params[layers:])
+        self.prior = prior = _head(state.posterior, units)
+        self.total = total = torch.zeros(num_seeds, device=device)
+        self.optimiser = optimiser = training.adam(params, state.moments, config.learning_rate)
+        gradient = MeanField(*(tuple(p.grad for p in group) for group in q))
         scale = spec.scaler(device)
         place = torch.zeros(spec.num_units, dtype=torch.int64)
         place[units] = torch.arange(len(units))
@@ -360,6 +360,7 @@ class Fit:
             sample = Sampler(config, widths, config.num_samples, self.batch_size)
             num_points, self.size = self.num_points, sample.size
 
+        # The step holds no reference to this object: memory is given back with its last owner, not at some collection.
         def step(index, weight, noise):
             for part in _parts(num_seeds, device):
                 inputs, labels, w = scale(x[index[part]]).flatten(2), place[y[index[part]]], weight[part]
@@ -370,14 +371,14 @@ class Fit:
                     nll = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none")
                     return (w * nll.view_as(labels).mean(1)).sum(-1) / w.sum(-1).clamp_min(1)
 
-                at = [_map(lambda p, part=part: p.detach()[part], tree) for tree in (self.q, self.prior, gradient)]
-                self.total[part] += mean_field.nelbo_gradient(at[0], at[1], num_points, expected_nll, at[2])
-            self.optimiser.step()
+                at = [_map(lambda p, part=part: p.detach()[part], tree) for tree in (q, prior, gradient)]
+                total[part] += mean_field.nelbo_gradient(at[0], at[1], num_points, expected_nll, at[2])
+            optimiser.step()
             with torch.no_grad():
-                for v in self.q.log_var:
+                for v in q.log_var:
                     v.clamp_(*LOG_VAR_RANGE)
 
-        self.stepper = training.Stepper(step, [*params, *training.tensors_of(self.optimiser), self.total])
+        self.stepper = training.Stepper(step, [*params, *training.tensors_of(optimiser), total])
         self.tape = max(1, min(training.STEPS_A_TAPE, TAPE_NUMBERS // max(1, self.size)))
         steps = min(self.tape, -(-self.num_points // self.batch_size))
         self.noise = torch.empty(num_seeds, steps, self.size, device=device)
@@ -407,12 +408,16 @@ class Fit:
 
 def draw_normals(out: Tensor, streams: Sequence[torch.Generator]) -> None:
     """Fill ``(seed, ...)`` with standard normals, each row from its own generator; on a CPU by all its threads."""
-    if out.is_cuda or torch.get_num_threads() == 1:
-        for row, stream in zip(out, streams, strict=True):
+
+    def fill(row: Tensor, stream: torch.Generator) -> None:
+        with torch.inference_mode(out.is_inference()):  # a mode of the thread, which a new thread does not inherit
             row.normal_(generator=stream)
-        return
-    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        list(threads.map(lambda row, stream: row.normal_(generator=stream), out, streams))
+
+    if out.is_cuda or torch.get_num_threads() == 1:
+        list(map(fill, out, streams))
+    else:
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+            list(threads.map(fill, out, streams))
 
 
 def ddm(**settings) -> VCL:
