@@ -2,6 +2,7 @@
 
 A generator is addressed by its seed and a path, such as ``(3, "order", task, epoch)``. So seed 3 sees the same numbers
 whatever runs beside it, and a resumed run needs no generator state: the address of the epoch that it resumes is enough.
+Addresses that begin with one word have one length: a 0 at the end is not told from nothing there.
 Initialisation, order and memory choice draw on the CPU; noise draws on the device that computes.
 """
 
