@@ -130,8 +130,10 @@ def load(path: Path, template: State, device: str | torch.device) -> tuple[int, 
         ValueError: if the file is not a checkpoint of this method.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
+        next_task, seconds = int(arrays["next_task"]), arrays["seconds"]
+        scores = {name: arrays[f"scores/{name}"] for name in SCORES}
         tensors = {name: torch.from_numpy(arrays[f"state/{name}"]) for name, _ in _named_tensors(template)}
     except Exception as error:
         raise ValueError(f"{path} is not a checkpoint of this run ({error}); remove it to start afresh") from error
@@ -140,8 +142,7 @@ def load(path: Path, template: State, device: str | torch.device) -> tuple[int, 
     info: dict[str, list[np.ndarray]] = {}
     for key in sorted((k for k in arrays if k.startswith("info/")), key=lambda k: int(k.rsplit("/", 1)[1])):
         info.setdefault(key.split("/")[1], []).append(arrays[key])
-    scores = {name: arrays[f"scores/{name}"] for name in SCORES}
-    return int(arrays["next_task"]), _rebuilt(template, tensors), Outcome(scores, info, arrays["seconds"])
+    return next_task, _rebuilt(template, tensors), Outcome(scores, info, seconds)
 
 
 def _named_tensors(tree: Any, name: str = "") -> list[tuple[str, Tensor]]:

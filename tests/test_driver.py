@@ -1,0 +1,227 @@
+"""The driver: what it evaluates, what it hands to a method, and that an interrupted run ends with the same numbers."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from paper_lib import driver
+from paper_lib.data.stream import SCENARIOS, make_stream
+from paper_lib.methods import Method, unreported
+from paper_lib.methods.protocl import ProtoCL
+from paper_lib.methods.replay import Replay, joint
+
+SEEDS = (0, 2)
+REPLAY = Replay(hidden=(8,), epochs=3, batch_size=64, dropout=0.2, memory_per_task=20)
+PROTOCL = ProtoCL(
+    hidden=(8,), embedding_dim=4, epochs=3, batch_size=64, dropout=0.2, learning_rate=1e-3, memory_per_task=20
+)
+METHODS = {
+    "replay": REPLAY,
+    "frozen trunk": replace(REPLAY, train_trunk=False),
+    "joint": joint(hidden=(8,), epochs=3, batch_size=256),
+    "protocl": PROTOCL,
+    "per_slot": replace(PROTOCL, posterior="per_slot", memory_total=100, predict_with_dropout=True),
+    "recompute_final": replace(PROTOCL, evidence_mode="recompute_final"),
+    "recompute_each_epoch": replace(PROTOCL, evidence_mode="recompute_each_epoch", evidence_after_step=True),
+}
+
+
+class Killed(Exception):
+    """What stands for a kill."""
+
+
+@dataclass(frozen=True)
+class KilledAt:
+    """A method that is killed inside a task, after so many reports in it."""
+
+    inner: Method
+    task: int
+    reports: int
+
+    def init(self, *arguments):
+        return self.inner.init(*arguments)
+
+    def learn(self, state, task, report=unreported):
+        left = self.reports
+
+        def counted(running, fraction):
+            nonlocal left
+            report(running, fraction)
+            left -= 1
+            if task.index == self.task and left == 0:
+                raise Killed
+
+        return self.inner.learn(state, task, counted)
+
+    def predict(self, *arguments):
+        return self.inner.predict(*arguments)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return make_stream("split_digits")
+
+
+def assert_same(one, other):
+    for name in driver.SCORES:
+        np.testing.assert_array_equal(one.scores[name], other.scores[name])
+    assert one.info.keys() == other.info.keys()
+    for name in one.info:
+        for a, b in zip(one.info[name], other.info[name], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_resumed_inside_a_task_has_the_numbers_of_an_uninterrupted_one(name, digits, tmp_path):
+    method, checkpoint = METHODS[name], tmp_path / "run.npz"
+    whole = driver.run(method, digits, SEEDS)
+    for task, reports in ((0, 1), (2, 2), (2, 1), (3, 3)):  # the third is killed after one more epoch of the same task
+        with pytest.raises(Killed):
+            driver.run(KilledAt(method, task, reports), digits, SEEDS, checkpoint=checkpoint, checkpoint_seconds=0)
+        assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+    learned = []
+    resumed = driver.run(Watched(method, learned), digits, SEEDS, checkpoint=checkpoint)
+    assert_same(resumed, whole)
+    assert learned == [(3, 2), (4, 0)]  # it went on from the epoch of its last checkpoint
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A method that notes the tasks that it learns, and the epoch that it begins at."""
+
+    inner: Method
+    seen: list
+
+    def init(self, *arguments):
+        return self.inner.init(*arguments)
+
+    def learn(self, state, task, report=unreported):
+        self.seen.append((task.index, int(state.epoch)))
+        return self.inner.learn(state, task, report)
+
+    def predict(self, *arguments):
+        return self.inner.predict(*arguments)
+
+
+def test_a_finished_checkpoint_gives_the_outcome_without_learning(digits, tmp_path):
+    checkpoint, seen = tmp_path / "run.npz", []
+    whole = driver.run(REPLAY, digits, SEEDS, checkpoint=checkpoint)
+    assert_same(driver.run(Watched(REPLAY, seen), digits, SEEDS, checkpoint=checkpoint), whole)
+    assert seen == []
+
+
+def test_scores_are_those_of_each_pair_of_a_task_trained_and_a_task_tested(digits):
+    outcome = driver.run(REPLAY, digits, SEEDS)
+    state = REPLAY.init(digits.spec, SEEDS, "cpu")
+    for trained, task in enumerate(digits.train):
+        state, _ = REPLAY.learn(state, task)
+        for tested, held_out in enumerate(digits.held_out[: trained + 1]):
+            with torch.no_grad():
+                log_probs = REPLAY.predict(state, held_out.x).numpy()
+            accuracy = (log_probs.argmax(-1) == held_out.y.numpy()).mean(-1)
+            nll = -log_probs[:, np.arange(len(held_out.y)), held_out.y].mean(-1)
+            np.testing.assert_allclose(outcome.scores["accuracy"][:, trained, tested], accuracy, atol=1e-6)
+            np.testing.assert_allclose(outcome.scores["nll"][:, trained, tested], nll, rtol=1e-4)
+    for scores in outcome.scores.values():
+        assert scores.shape == (2, 5, 5)
+        assert np.isnan(scores[:, ~np.tri(5, dtype=bool)]).all() and np.isfinite(scores[:, np.tri(5, dtype=bool)]).all()
+    assert [v.shape for v in outcome.info["loss"]] == [(2, 3)] * 5
+    assert (outcome.seconds > 0).all()
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Predicts all units alike, learns nothing, and notes what it is asked."""
+
+    asked: list
+
+    def init(self, spec, seeds, device):
+        return (torch.zeros(len(seeds), spec.num_units),)
+
+    def learn(self, state, task, report=unreported):
+        self.asked.append(("learn", task.index))
+        return state, {}
+
+    def predict(self, state, x, task_id=None):
+        self.asked.append(("predict", task_id))
+        return state[0][:, None].expand(-1, len(x), -1).log_softmax(-1)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_task_is_named_in_task_incremental_streams_alone(scenario):
+    asked = []
+    driver.run(Uniform(asked), make_stream("split_digits", scenario), (0,))
+    named = scenario == "task_incremental"
+    expected = []
+    for t in range(5):
+        expected += [("learn", t), *[("predict", j if named else None) for j in range(t + 1)]]
+    assert asked == expected
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_predicting_changes_nothing_in_the_state(name, digits):
+    method = METHODS[name]
+    state, _ = method.learn(method.init(digits.spec, SEEDS, "cpu"), digits.train[0])
+    before = {place: t.clone() for place, t in driver._named_tensors(state)}
+    first = driver.predict(method, state, digits.held_out[0].x)
+    second = driver.predict(method, state, digits.held_out[0].x)
+    assert torch.equal(first, second)
+    assert all(torch.equal(before[place], t) for place, t in driver._named_tensors(state))
+
+
+def test_predictions_in_chunks_are_those_of_all_points(digits):
+    state, x = REPLAY.init(digits.spec, SEEDS, "cpu"), digits.held_out[0].x
+    torch.testing.assert_close(driver.predict(REPLAY, state, x, chunk=7), REPLAY.predict(state, x).detach())
+
+
+def test_a_checkpoint_holds_the_whole_state(digits, tmp_path):
+    state, _ = REPLAY.learn(REPLAY.init(digits.spec, SEEDS, "cpu"), digits.train[0])
+    outcome = driver.Outcome(
+        {name: np.full((2, 5, 5), np.nan) for name in driver.SCORES}, {"loss": [np.ones((2, 3))]}, np.full(5, np.nan)
+    )
+    driver.save(tmp_path / "deep" / "run.npz", 1, state, outcome)
+    template = REPLAY.init(digits.spec, SEEDS, "cpu")
+    next_task, again, stored = driver.load(tmp_path / "deep" / "run.npz", template, "cpu")
+    assert next_task == 1 and again.spec == state.spec and again.seeds == SEEDS
+    for (place, a), (other, b) in zip(driver._named_tensors(state), driver._named_tensors(again), strict=True):
+        assert place == other and a.dtype == b.dtype and torch.equal(a, b)
+    np.testing.assert_array_equal(stored.info["loss"], outcome.info["loss"])
+
+
+def damage_cut(path):
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def damage_flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+def damage_empty(path):
+    path.write_bytes(b"")
+
+
+def damage_scores(path):
+    with np.load(path) as stored:
+        arrays = {k: v for k, v in stored.items() if not k.startswith("scores/")}
+    np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize("damage", [damage_cut, damage_flip, damage_empty, damage_scores])
+def test_a_damaged_checkpoint_is_an_error_that_names_the_file(damage, digits, tmp_path):
+    path = tmp_path / "run.npz"
+    with pytest.raises(Killed):
+        driver.run(KilledAt(REPLAY, 1, 1), digits, SEEDS, checkpoint=path, checkpoint_seconds=0)
+    damage(path)
+    with pytest.raises(ValueError, match=r"run\.npz is not a checkpoint of this run .*remove it to start afresh"):
+        driver.run(REPLAY, digits, SEEDS, checkpoint=path)
+
+
+def test_a_checkpoint_of_another_method_is_refused(digits, tmp_path):
+    path = tmp_path / "run.npz"
+    driver.run(REPLAY, digits, SEEDS, checkpoint=path)
+    with pytest.raises(ValueError, match="is not a checkpoint of this run"):
+        driver.run(PROTOCL, digits, SEEDS, checkpoint=path)
