@@ -10,9 +10,10 @@
 # # Exact inference in a wrong model forgets
 #
 # Does a learner that does Bayes' rule exactly remember its first task? Section 4 of {cite:p}`kessler2023sequential`
-# says: only if its model can express both tasks. Task 1 is $y = x + 1 + \epsilon$ on $[-1, 0)$, task 2 is $y = -x + 1
-# + \epsilon$ on $[0, 1]$, and the model is one line $y = \phi(x)^\top w + \epsilon$ with $\phi(x) = (1, x)$ and
-# Gaussian prior, whose posterior of one task is the prior of the next {eq}`eq:linear_regression`.
+# says: only if its model can express both tasks. Task 1 is $y = x + 1 + \epsilon$ on $[-1, 0)$, task 2 is
+# $y = -x + 1 + \epsilon$ on $[0, 1]$. The model is one line, $y = \phi(x)^\top w + \epsilon$ with
+# $\phi(x) = (1, x)$ and a Gaussian prior, whose posterior of one task is the prior of the next
+# {eq}`eq:linear_regression`.
 #
 # The paper gives neither the number of points nor the noise; the values below are ours, and the last figure varies
 # them.
@@ -42,7 +43,7 @@ result = misspecification.run(config)
 # holds there, so an expert also owns a region of inputs. Its posterior is variational and is handed from task to task
 # in the same way.
 
-# %% mystnb={"image": {"alt": "One line fits task 1 but neither task after task 2; the experts fit both"}}
+# %% mystnb={"image": {"alt": "Four panels of data and predictive bands. Upper row, one Bayesian line: after task 1 it follows the rising points on the left; after task 2 it is flat at about one half and misses the rising left half and the falling right half. Lower row, linear experts: after task 2 one expert follows each half."}}
 plots.change_point_fit(result.curves, result.data)
 
 # %% [markdown]
@@ -52,7 +53,7 @@ plots.change_point_fit(result.curves, result.data)
 # paper prints the sum here and the mean in its appendix) and the forgetting of task 1 is $p_{1,1} - p_{2,1}$. Both
 # are computed with log likelihood and with minus the squared error, on points that were not used to fit.
 
-# %% mystnb={"image": {"alt": "After task 2 the line is far from the bound on both tasks, the experts are at it"}}
+# %% mystnb={"image": {"alt": "Squared error and log likelihood on each task after each task. The line is at the single-task bound on task 1 before task 2 and far from it on both tasks afterwards; the mixture of experts stays at the bound throughout."}}
 plots.change_point_scores(result.scores)
 
 # %%
@@ -67,7 +68,7 @@ assert (mean.average_performance["line"] < mean.average_performance["experts"]).
 # variance of the inputs of a task, $1/12$. More data or less noise do not help: they take the error before task 2 to
 # zero and the error after it to $1/12$.
 
-# %% mystnb={"image": {"alt": "With more points the error tends to 0 after task 1 and to 1/12 after task 2"}}
+# %% mystnb={"image": {"alt": "Three panels, one a noise level: the line's error on task 1 above the noise against training points, on logarithmic axes. After task 1 it falls towards zero in every panel; after task 2 it levels off at the dashed limit of one twelfth."}}
 excess = misspecification.excess_error(config, (5, 10, 30, 100, 300, 1000, 3000), (1.0, 10.0, 100.0))
 plots.excess_error(excess, misspecification.EXCESS_LIMIT)
 

@@ -1,14 +1,12 @@
 """Gaussian steps against scipy, information form, Monte Carlo and quadrature, to dimension 500 and condition 1e12."""
 
 import math
-import tempfile
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.configuration import set_hypothesis_home_dir
 from scipy import integrate, stats
 
 from paper_lib.inference.gaussian import (
@@ -27,8 +25,6 @@ from paper_lib.inference.gaussian import (
     sample,
 )
 from paper_lib.rng import generator
-
-set_hypothesis_home_dir(tempfile.gettempdir())  # its folder at the root would stop pytest, whose norecursedirs lacks it
 
 F64 = torch.float64
 
