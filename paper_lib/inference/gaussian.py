@@ -273,10 +273,11 @@ def prototype_log_density(prototypes: Prototypes, z: Tensor, noise_var: float | 
         ``(..., n, class)``.
     """
     precision, precision_mean = prototypes
-    mean = precision_mean / precision[..., None]
     inverse_var = 1 / (noise_var + 1 / precision)
-    constant = 0.5 * (z.shape[-1] * (inverse_var.log() - LOG_2PI) - inverse_var * mean.square().sum(-1))
-    linear = z @ (inverse_var[..., None] * mean).mT
+    slope = inverse_var / precision  # times precision_mean: the mean over the variance, without forming either
+    squared_mean = precision_mean.square().sum(-1) / precision.square()
+    constant = 0.5 * (z.shape[-1] * (inverse_var.log() - LOG_2PI) - inverse_var * squared_mean)
+    linear = z @ precision_mean.mT * slope[..., None, :]
     return linear - 0.5 * z.square().sum(-1, keepdim=True) * inverse_var[..., None, :] + constant[..., None, :]
 
 

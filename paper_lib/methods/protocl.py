@@ -131,6 +131,8 @@ def observe(evidence: Evidence, z: Tensor, one_hot: Tensor, forget: float = 1.0)
         counts, sums = one_hot, one_hot[..., None] * z[:, :, None]
     else:
         counts, sums = gaussian.class_sums(z, one_hot)
+    if forget == 1:
+        return Evidence(evidence.counts + counts, evidence.sums + sums)
     return Evidence(forget * evidence.counts + counts, forget * evidence.sums + sums)
 
 
