@@ -5,7 +5,7 @@ A notebook shows the Figure that its cell's last line returns. Nothing here trai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -201,4 +201,66 @@ def prototype_swap(table: pd.DataFrame) -> Figure:
     ax.set_xticks(table.num_points, [f"{n:g}" for n in table.num_points])
     ax.set(xlabel="points of one class", ylabel="log predictive (nats a point)")
     legend_below(figure, ax, 1)
+    return figure
+
+
+METHOD_STYLES = {
+    "protocl": ("ProtoCL", BLUE, "o", "-"),
+    "protocl_as_published": ("ProtoCL as published", SKY, "s", "-"),
+    "protocl_no_memory": ("ProtoCL without memory", PURPLE, "v", "-"),
+    "replay": ("replay", VERMILION, "D", "-"),
+    "joint": ("joint training (upper bound)", BLACK, None, "--"),
+    "sgd": ("SGD (lower bound)", GREY, None, ":"),
+}
+
+
+def accuracy_over_tasks(curves: Mapping[str, np.ndarray], chance: Sequence[float] | None = None) -> Figure:
+    """Average accuracy P_k over the tasks so far, after each task, mean and sd over seeds.
+
+    Args:
+        curves: row name, one of ``METHOD_STYLES``, to P_k ``(seed, task)`` in [0, 1].
+        chance: accuracy of a guess among the classes so far ``(task,)``, if it is to be drawn.
+    """
+    figure, axes = card(1, 1, 6.4, 4.2)
+    ax = axes[0, 0]
+    for name, values in curves.items():
+        label, colour, marker, line = METHOD_STYLES[name]
+        tasks = np.arange(1, values.shape[1] + 1)
+        sd = 100 * values.std(0, ddof=1) if len(values) > 1 else None
+        mean = 100 * values.mean(0)
+        ax.errorbar(tasks, mean, sd, color=colour, marker=marker, ls=line, capsize=3, ms=5, label=label)
+    if chance is not None:
+        ax.plot(np.arange(1, len(chance) + 1), 100 * np.asarray(chance), color=GREY, lw=1, ls="-.", label="chance")
+    ax.set_xticks(tasks)
+    ax.set_xlabel("tasks learned, k")
+    ax.set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
+    ax.set_ylim(0, 101)
+    seeds = {len(v) for v in curves.values()}
+    ax.set_title(f"mean ± sd over {' or '.join(map(str, sorted(seeds)))} seeds")
+    legend_below(figure, ax, 3)
+    return figure
+
+
+def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
+    """Accuracy on each task after each task, one panel a row of the experiment, mean over seeds.
+
+    Args:
+        matrices: row name, one of ``METHOD_STYLES``, to ``(seed, task_trained, task_tested)``, NaN above the diagonal.
+    """
+    figure, axes = card(1, len(matrices), 2.3 * len(matrices) + 0.9, 2.9, sharey=True)
+    for ax, (name, values) in zip(axes[0], matrices.items(), strict=True):
+        mean = 100 * values.mean(0)
+        num_tasks = len(mean)
+        image = ax.imshow(mean, cmap="cividis", vmin=0, vmax=100, extent=(0.5, num_tasks + 0.5, num_tasks + 0.5, 0.5))
+        if num_tasks <= 5:
+            for trained, tested in zip(*np.tril_indices(num_tasks), strict=True):
+                value = mean[trained, tested]
+                shade = "white" if value < 60 else "black"
+                ax.text(tested + 1, trained + 1, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=8)
+        ax.set_title(METHOD_STYLES[name][0], fontsize=9)
+        ax.set_xlabel("task tested")
+        ax.set_xticks(range(1, num_tasks + 1))
+        ax.set_yticks(range(1, num_tasks + 1))
+    axes[0, 0].set_ylabel("after training on task")
+    figure.colorbar(image, ax=axes[0], label="accuracy (%)", shrink=0.9)
     return figure

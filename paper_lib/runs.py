@@ -18,6 +18,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -93,21 +94,20 @@ def execute(
         identity = job.identity(stream.digest)
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
         place = folder() / job.experiment / f"{job.label}-{key}"
-        missing = tuple(s for s in seeds if not (place / f"seed{s}.json").exists())
-        if missing:
-            checkpoint = place / f"seeds{'-'.join(map(str, missing))}.npz"
+        stack, checkpoint = _stack(place, seeds)
+        if stack:
             started = time.perf_counter()
             outcome = driver.run(
                 job.method,
                 stream,
-                missing,
+                stack,
                 device,
                 checkpoint=checkpoint,
                 checkpoint_seconds=checkpoint_seconds,
                 label=f"{job.label} on {stream.spec.dataset}",
             )
-            provenance = _provenance(device, missing, time.perf_counter() - started)
-            for row, seed in enumerate(missing):
+            provenance = _provenance(device, stack, time.perf_counter() - started)
+            for row, seed in enumerate(stack):
                 record = {
                     **{"experiment": job.experiment, "method": job.label, "dataset": stream.spec.dataset},
                     **{"scenario": stream.spec.scenario, "preset": job.preset, "key": key, "seed": seed},
@@ -118,9 +118,45 @@ def execute(
                     "provenance": provenance,
                 }
                 write_whole(place / f"seed{seed}.json", json.dumps(record))
-            checkpoint.unlink(missing_ok=True)
+            _clear(place, stack)
         records += [{**read(place / f"seed{s}.json"), "preset": job.preset} for s in seeds]
     return tidy(records)
+
+
+def _stack(place: Path, seeds: Sequence[int]) -> tuple[tuple[int, ...], Path]:
+    """The seeds that advance together, none where all have records, and their checkpoint.
+
+    A checkpoint that holds all missing seeds, and no seed that nobody asks for, is gone on with: a kill between two
+    records must not lose the seeds whose record comes last.
+    """
+    missing = {s for s in seeds if not (place / f"seed{s}.json").exists()}
+    for path in sorted(place.glob("seeds*.npz")):
+        if missing and missing <= set(_seeds_of(path)) <= set(seeds):
+            return _seeds_of(path), path
+    stack = tuple(sorted(missing))
+    spans = [[s for _, s in group] for _, group in groupby(enumerate(stack), lambda pair: pair[1] - pair[0])]
+    name = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+    return stack, place / f"seeds{name}.npz"
+
+
+def _seeds_of(checkpoint: Path) -> tuple[int, ...]:
+    """The seeds that a checkpoint's name tells.
+
+    >>> _seeds_of(Path("seeds0-3,7.npz"))
+    (0, 1, 2, 3, 7)
+    """
+    ends = [span.split("-") for span in checkpoint.name.removeprefix("seeds").split(".")[0].split(",")]
+    return tuple(s for span in ends for s in range(int(span[0]), int(span[-1]) + 1))
+
+
+def _clear(place: Path, stack: Sequence[int]) -> None:
+    """Remove checkpoints whose seeds all have records, and what kills left half-written of them and of the records."""
+    for path in place.glob("seeds*.npz*"):
+        if all((place / f"seed{s}.json").exists() for s in _seeds_of(path)):
+            path.unlink(missing_ok=True)
+    for seed in stack:
+        for part in place.glob(f"seed{seed}.json.*.part"):
+            part.unlink(missing_ok=True)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -131,7 +167,7 @@ def read(path: Path) -> dict[str, Any]:
     """
     try:
         return json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:  # no JSON, or no text at all
         raise ValueError(f"{path} is not a run record ({error}); remove it and run again") from error
 
 
@@ -144,24 +180,6 @@ def tidy(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             for trained, line in enumerate(matrix, 1):
                 rows += [[*head, trained, tested, metric, v] for tested, v in enumerate(line[:trained], 1)]
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def matrices(table: pd.DataFrame, metric: str = "accuracy") -> dict[tuple[str, ...], np.ndarray]:
-    """Score matrices of a tidy table.
-
-    Returns:
-        ``(method, dataset, scenario, preset)`` to ``(seed, task_trained, task_tested)``, NaN above the diagonal, seeds
-        in increasing order.
-    """
-    found = {}
-    chosen = table[table.metric == metric]
-    for names, rows in chosen.groupby(["method", "dataset", "scenario", "preset"], sort=False):
-        seeds, num_tasks = sorted(rows.seed.unique()), int(rows.task_trained.max())
-        matrix = np.full((len(seeds), num_tasks, num_tasks), np.nan)
-        place = np.searchsorted(seeds, rows.seed), rows.task_trained - 1, rows.task_tested - 1
-        matrix[tuple(np.asarray(p, int) for p in place)] = rows.value
-        found[names] = matrix
-    return found
 
 
 def stored(experiment: str) -> pd.DataFrame:

@@ -8,12 +8,14 @@ all tasks so far, ``sgd`` on the current task alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
+from numpy.typing import NDArray
 
-from paper_lib import runs
+from paper_lib import metrics, runs
 from paper_lib.checks import one_of
 from paper_lib.data.stream import DATASETS, EVAL_SPLITS, SCENARIOS
 from paper_lib.methods import Method
@@ -151,3 +153,83 @@ def jobs(config: Config) -> list[runs.Job]:
 def run(config: Config) -> pd.DataFrame:
     """Scores of every row, seed and pair of tasks, as a tidy table."""
     return runs.execute(jobs(config), config.seeds, config.device)
+
+
+PAPER = {
+    ("protocl", "split_mnist"): (93.73, 1.05),
+    ("protocl", "split_fmnist"): (82.73, 1.70),
+    ("protocl_as_published", "split_mnist"): (93.73, 1.05),
+    ("protocl_as_published", "split_fmnist"): (82.73, 1.70),
+    ("protocl_no_memory", "split_mnist"): (33.25, 0.15),
+}
+"""Kessler et al. 2023, Table 1 and Sec. 6, percent; the paper calls the second number a standard error over 10 seeds."""
+
+TARGETS = {
+    "split_mnist": {"triangle_mean": 94.0, "final_accuracy": 92.5},
+    "split_fmnist": {"triangle_mean": 82.7, "final_accuracy": 79.5},
+}
+"""What this reproduction set out to reach with the corrected method, percent, written down before it was run."""
+
+
+def curves(table: pd.DataFrame, score: Callable[[NDArray], NDArray] | None = None) -> dict[str, NDArray]:
+    """Accuracy matrices ``(seed, task_trained, task_tested)`` of every row of a table, or a score of them."""
+    matrices = {str(m): metrics.accuracy_matrices(part)[1] for m, part in table.groupby("method", sort=False)}
+    ordered = {m: matrices[m] for m in ROWS if m in matrices}
+    return {m: score(a) for m, a in ordered.items()} if score else ordered
+
+
+def comparison(dataset: str) -> pd.DataFrame:
+    """The paper's numbers beside the stored runs at paper scale, percent.
+
+    Returns:
+        A line a row of the experiment: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se;
+        ``n``; and ``verdict`` on the metric that the paper's number turned out to be, the triangle mean: ``agrees`` where
+        it lies within the paper's own margin and two of our standard errors, else ``above`` or ``below``.
+    """
+    stored = runs.stored("protocl")
+    scores = metrics.summary_table(stored[(stored.dataset == dataset) & (stored.preset == "paper")])
+    lines = []
+    for row in ROWS:
+        mine = scores[scores.method == row].set_index("metric")
+        if mine.empty:
+            continue
+        triangle, final = (mine.loc[name] for name in ("triangle_mean", "final_accuracy"))
+        paper, margin = PAPER.get((row, dataset), (float("nan"), float("nan")))
+        gap = 100 * triangle["mean"] - paper
+        verdict = "" if paper != paper else ("above" if gap > 0 else "below")
+        if abs(gap) <= margin + 200 * triangle.se:
+            verdict = "agrees"
+        lines.append(
+            {
+                **{"method": row, "paper": paper, "pm": margin, "triangle": 100 * triangle["mean"]},
+                **{"triangle sd": 100 * triangle.sd, "P_T": 100 * final["mean"], "P_T sd": 100 * final.sd},
+                **{"P_T se": 100 * final.se, "n": int(final.n), "verdict": verdict},
+            }
+        )
+    return pd.DataFrame(lines).set_index("method")
+
+
+def targets(dataset: str) -> pd.DataFrame:
+    """What the corrected method set out to reach, what it reached, and how it stands to replay seed by seed, percent."""
+    stored = runs.stored("protocl")
+    matrices = curves(stored[(stored.dataset == dataset) & (stored.preset == "paper")])
+    scores = {"triangle_mean": metrics.triangle_mean, "final_accuracy": metrics.final_accuracy}
+    lines = [
+        {
+            "what": name,
+            "target": f">= {value}",
+            "reached": (mean := 100 * scores[name](matrices["protocl"]).mean()),
+            "met": "yes" if mean >= value else "no",
+        }
+        for name, value in TARGETS[dataset].items()
+    ]
+    paired = metrics.paired_difference(*(metrics.final_accuracy(matrices[row]) for row in ("protocl", "replay")))
+    lines.append(
+        {
+            "what": "final_accuracy over replay's",
+            "target": f">= {-200 * paired.se:.2f} (2 se)",
+            "reached": 100 * paired.mean,
+            "met": "yes" if paired.mean >= -2 * paired.se else "no",
+        }
+    )
+    return pd.DataFrame(lines).set_index("what")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from paper_lib import runs
+from paper_lib import metrics, runs
 from paper_lib.checks import one_of
 from paper_lib.methods.protocl import ProtoCL
 from paper_lib.methods.replay import Replay
@@ -129,19 +129,16 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     Returns:
         ``trial``, a column a setting, then ``final_accuracy`` (P_T), ``triangle_mean`` and ``n`` seeds.
     """
-    rows = []
-    for (label, name, _, stage), accuracy in runs.matrices(runs.stored("protocl_tuning")).items():
-        if (name, stage) == (dataset, preset) and label.startswith(f"{method}-"):
-            trial = int(label.rsplit("-", 1)[1])
-            scores = {
-                "final_accuracy": accuracy[:, -1].mean(),
-                "triangle_mean": np.nanmean(accuracy, (1, 2)).mean(),
-                "n": len(accuracy),
-            }
-            rows.append({"trial": trial, **drawn(method)[trial], **scores})
-    if not rows:
+    table = runs.stored("protocl_tuning")
+    table = table[(table.dataset == dataset) & (table.preset == preset) & table.method.str.startswith(f"{method}-")]
+    if table.empty:
         raise ValueError(f"no stored trial of {method!r} on {dataset!r} in round {preset!r}")
-    return pd.DataFrame(rows).sort_values("final_accuracy", ascending=False, kind="stable", ignore_index=True)
+    scores = metrics.summary_table(table)
+    wide = scores.pivot(index="method", columns="metric", values="mean")[["final_accuracy", "triangle_mean"]]
+    wide = wide.assign(n=scores.groupby("method").n.max(), trial=[int(m.rsplit("-", 1)[1]) for m in wide.index])
+    tried = pd.DataFrame([{"trial": t, **drawn(method)[t]} for t in wide.trial])
+    ranked = tried.merge(wide.reset_index(drop=True), on="trial")
+    return ranked.sort_values("final_accuracy", ascending=False, kind="stable", ignore_index=True)
 
 
 def best(method: str, dataset: str) -> dict[str, Any]:
