@@ -1,0 +1,81 @@
+"""A run that is killed at random moments and started again ends with the records of one that was not."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = """
+from paper_lib import runs
+from paper_lib.experiments import protocl
+config = protocl.Config(methods={methods}, seeds=(0, 1, 2), epochs=12)
+runs.execute(protocl.jobs(config), config.seeds, checkpoint_seconds=0)
+"""
+
+
+def start(folder, methods):
+    environment = {**os.environ, "PAPER_LIB_RUNS": str(folder), "OMP_NUM_THREADS": "1"}
+    program = PROGRAM.format(methods=methods)
+    return subprocess.Popen([sys.executable, "-c", program], env=environment, start_new_session=True)
+
+
+def killed_until_it_ends(folder, methods, moments):
+    """How often the run was killed. A moment is seconds after the first file of the run has changed."""
+    kills = 0
+    for moment in moments:
+        before = stamps(folder)
+        process = start(folder, methods)
+        while process.poll() is None and stamps(folder) == before:
+            time.sleep(0.001)
+        if process.poll() is None:
+            time.sleep(moment)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            kills += process.wait() == -signal.SIGKILL
+        if process.returncode == 0:
+            return kills
+        assert process.returncode == -signal.SIGKILL
+    assert start(folder, methods).wait() == 0
+    return kills
+
+
+def stamps(folder):
+    found = {}
+    for path in folder.rglob("*"):
+        try:
+            found[path] = path.stat().st_mtime_ns
+        except FileNotFoundError:  # renamed since
+            continue
+    return found
+
+
+def numbers(folder):
+    """All records without their provenance, by place."""
+    found = {}
+    for path in sorted(folder.rglob("*.json")):
+        record = json.loads(path.read_text())
+        del record["provenance"], record["seconds"]
+        found[path.relative_to(folder)] = record
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "methods", [("protocl", "replay", "joint"), ("protocl_as_published", "protocl_no_memory", "sgd")], ids=" ".join
+)
+def test_a_run_killed_at_random_moments_ends_with_the_same_numbers(methods, tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir(), broken.mkdir()
+    assert start(whole, methods).wait() == 0
+    draw = random.Random(0)
+    kills = killed_until_it_ends(broken, methods, [draw.uniform(0, 0.3) for _ in range(12)])
+    assert kills >= 5
+    expected = numbers(whole)
+    assert len(expected) == 9
+    assert numbers(broken) == expected
+    assert {p.suffix for p in broken.rglob("*") if p.is_file()} == {".json"}  # no checkpoint, nothing half-written
