@@ -137,6 +137,41 @@ def test_validation_points_depend_on_their_seed_alone():
     )
 
 
+# --- fewer tasks and fewer points
+
+
+def test_first_tasks_are_those_of_the_whole_stream(fakes):
+    whole, short = make_stream("split_mnist"), make_stream("split_mnist", num_tasks=2)
+    assert short.spec.task_units == ((0, 1), (2, 3)) and short.spec.class_names == whole.spec.class_names[:2]
+    for side in ("train", "held_out"):
+        for one, other in zip(getattr(short, side), getattr(whole, side)[:2], strict=True):
+            assert torch.equal(one.x, other.x) and torch.equal(one.y, other.y)
+
+
+def test_kept_training_points_are_balanced_nested_and_chosen_by_their_seed_alone():
+    def kept(sizes, seed=0, scenario="domain_incremental"):
+        return make_stream("split_digits", scenario, num_tasks=2, train_sizes=sizes, train_seed=seed)
+
+    whole = make_stream("split_digits", "domain_incremental", num_tasks=2)
+    made = kept((51, None))
+    assert made.train[0].y.bincount().tolist() == [26, 25]
+    assert torch.equal(made.train[1].x, whole.train[1].x)
+    assert rows(made.train[:1]) <= rows(whole.train[:1])
+    assert rows(made.held_out) == rows(whole.held_out)
+    torch.manual_seed(123)
+    assert rows(kept((20, 30)).train[:1]) < rows(made.train[:1]) == rows(kept((51, 30)).train[:1])
+    assert rows(kept((51, None), scenario="class_incremental").train) == rows(made.train)
+    assert rows(kept((51, None), seed=1).train[:1]) != rows(made.train[:1])
+    assert made.digest != kept((51, None), seed=1).digest != whole.digest
+
+
+def test_kept_points_leave_validation_as_it_is():
+    settings = {"eval_split": "validation", "validation_fraction": 0.2, "num_tasks": 1}
+    whole, few = (make_stream("split_digits", **settings, train_sizes=sizes) for sizes in (None, (20,)))
+    assert rows(few.held_out) == rows(whole.held_out)
+    assert rows(few.train) < rows(whole.train)
+
+
 # --- scaling
 
 
@@ -249,6 +284,11 @@ def test_toy_class_one_is_the_second_blob_of_its_task():
         ({"dataset": "toy_pan"}, "all its tasks share the same two classes"),
         ({"toy_points": 80}, "toy_points=80 is for toy_pan, toy_gaussians"),
         ({"dataset": "toy_pan", "scenario": "domain_incremental", "toy_points": 0}, "toy_points=0"),
+        ({"num_tasks": 0}, "num_tasks=0 is not from 1 to 5, the tasks of split_digits"),
+        ({"num_tasks": 6}, "num_tasks=6"),
+        ({"train_sizes": (10, 10)}, "2 entries for a stream of 5 tasks"),
+        ({"train_sizes": (1,), "num_tasks": 1}, "holds 1, fewer points than the 2 classes"),
+        ({"train_sizes": (1000,), "num_tasks": 1}, "500 points of class 0 of digits, which has 143"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments, message):

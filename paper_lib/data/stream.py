@@ -187,6 +187,9 @@ def make_stream(
     scaling: str = "standard",
     toy_points: int | None = None,
     toy_seed: int = 0,
+    num_tasks: int | None = None,
+    train_sizes: Sequence[int | None] | None = None,
+    train_seed: int = 0,
 ) -> Stream:
     """The stream of a data set in a scenario.
 
@@ -203,6 +206,10 @@ def make_stream(
             [0, 1]); toys are never scaled.
         toy_points: training points a blob of a toy set; None for the set's own number (80 or 800).
         toy_seed: of the draws of a toy set.
+        num_tasks: how many of the data set's tasks the stream has, from the first; None for all.
+        train_sizes: for each task the training points that it keeps, as many of one class as of another (the first
+            classes have one more where it does not divide), None for all of them. Test and validation stay whole.
+        train_seed: chooses those points; of one seed, a smaller choice is part of every larger one.
 
     Raises:
         ValueError: a name or number that is not allowed, or a scenario that the data set cannot serve.
@@ -229,17 +236,24 @@ def make_stream(
         raise ValueError(f"toy_points={toy_points!r} is not at least 1")
     if toy_points is not None and dataset not in _TOYS:
         raise ValueError(f"toy_points={toy_points!r} is for {', '.join(_TOYS)}; {dataset} has its points given")
+    if num_tasks is not None and not 1 <= num_tasks <= len(deal.tasks):
+        raise ValueError(f"num_tasks={num_tasks!r} is not from 1 to {len(deal.tasks)}, the tasks of {dataset}")
+    tasks = deal.tasks[:num_tasks]
+    sizes = (None,) * len(tasks) if train_sizes is None else tuple(train_sizes)
+    if len(sizes) != len(tasks):
+        raise ValueError(f"train_sizes={train_sizes!r} has {len(sizes)} entries for a stream of {len(tasks)} tasks")
 
-    raw = {source: _raw(source, toy_points, toy_seed) for source in dict.fromkeys(s for s, _ in deal.tasks)}
-    units = _units([len(classes) for _, classes in deal.tasks], scenario)
-    train_points = _points(deal.tasks, {source: data.y_train for source, data in raw.items()})
-    test_points = _points(deal.tasks, {source: data.y_test for source, data in raw.items()})
+    raw = {source: _raw(source, toy_points, toy_seed) for source in dict.fromkeys(s for s, _ in tasks)}
+    units = _units([len(classes) for _, classes in tasks], scenario)
+    train_points = _points(tasks, {source: data.y_train for source, data in raw.items()})
+    test_points = _points(tasks, {source: data.y_test for source, data in raw.items()})
     train, held_out = [], []
-    for index, (source, classes) in enumerate(deal.tasks):
+    for index, (source, classes) in enumerate(tasks):
         data = raw[source]
         kept, aside = _set_aside(
             train_points[index], data.y_train, classes, validation_fraction, validation_seed, source
         )
+        kept = _keep(kept, data.y_train, classes, sizes[index], train_seed, source)
         to_unit = units[index][0] - classes.start
         train.append(Task(index, data.x_train[kept], data.y_train[kept] + to_unit))
         if eval_split == "validation":
@@ -253,7 +267,7 @@ def make_stream(
         scenario=scenario,
         input_shape=tuple(train[0].x.shape[1:]),
         task_units=units,
-        class_names=tuple(tuple(raw[source].class_names[c] for c in classes) for source, classes in deal.tasks),
+        class_names=tuple(tuple(raw[source].class_names[c] for c in classes) for source, classes in tasks),
         pixel_mean=deal.mean if standard else (0.0,) * len(deal.mean),
         pixel_sd=deal.sd if standard else (1.0,) * len(deal.sd),
     )
@@ -329,6 +343,24 @@ def _set_aside(
         aside.append(mine[torch.randperm(len(mine), generator=generator(seed, "validation", source, label))[:number]])
     chosen = torch.isin(points, torch.cat(aside))
     return points[~chosen], points[chosen]
+
+
+def _keep(points: Tensor, y: Tensor, classes: range, size: int | None, seed: int, source: str) -> Tensor:
+    """The ``size`` points that a task keeps, balanced over classes and in their stored order; all of them if None."""
+    if size is None:
+        return points
+    if size < len(classes):
+        raise ValueError(f"train_sizes holds {size!r}, fewer points than the {len(classes)} classes of a task")
+    kept = []
+    for place, label in enumerate(classes):
+        mine = points[y[points] == label]
+        number = size // len(classes) + (place < size % len(classes))
+        if number > len(mine):
+            raise ValueError(
+                f"train_sizes holds {size}, so {number} points of class {label} of {source}, which has {len(mine)}"
+            )
+        kept.append(mine[torch.randperm(len(mine), generator=generator(seed, "train", source, label))[:number]])
+    return points[torch.isin(points, torch.cat(kept))]
 
 
 def _digest(spec: Spec, train: Sequence[Task], held_out: Sequence[Task]) -> str:
