@@ -162,7 +162,7 @@ PAPER = {
     ("protocl_as_published", "split_fmnist"): (82.73, 1.70),
     ("protocl_no_memory", "split_mnist"): (33.25, 0.15),
 }
-"""Kessler et al. 2023, Table 1 and Sec. 6, percent; the paper calls the second number a standard error over 10 seeds."""
+"""Kessler et al. 2023, Table 1 and Sec. 6, percent; it calls the second number a standard error over 10 seeds."""
 
 TARGETS = {
     "split_mnist": {"triangle_mean": 94.0, "final_accuracy": 92.5},
@@ -183,8 +183,8 @@ def comparison(dataset: str) -> pd.DataFrame:
 
     Returns:
         A line a row of the experiment: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se;
-        ``n``; and ``verdict`` on the metric that the paper's number turned out to be, the triangle mean: ``agrees`` where
-        it lies within the paper's own margin and two of our standard errors, else ``above`` or ``below``.
+        ``n``; and ``verdict`` on the metric that the paper's number turned out to be, the triangle mean: ``agrees``
+        where it lies within the paper's margin and two of our standard errors, else ``above`` or ``below``.
     """
     stored = runs.stored("protocl")
     scores = metrics.summary_table(stored[(stored.dataset == dataset) & (stored.preset == "paper")])
@@ -210,7 +210,7 @@ def comparison(dataset: str) -> pd.DataFrame:
 
 
 def targets(dataset: str) -> pd.DataFrame:
-    """What the corrected method set out to reach, what it reached, and how it stands to replay seed by seed, percent."""
+    """What the corrected method set out to reach and reached, alone and against replay seed by seed, percent."""
     stored = runs.stored("protocl")
     matrices = curves(stored[(stored.dataset == dataset) & (stored.preset == "paper")])
     scores = {"triangle_mean": metrics.triangle_mean, "final_accuracy": metrics.final_accuracy}

@@ -39,15 +39,19 @@ SHARED = {
 }
 """What is tuned of both methods."""
 
-GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
+GRIDS: dict[str, dict[Any, tuple[Any, ...]]] = {
     "protocl": SHARED
     | {
-        "evidence_mode": ("cumulative", "recompute_final"),
-        "class_prior": ("counts", "uniform"),
-        "forget": (1.0, 0.999, 0.99),
+        "forget": (1.0, 0.999),
+        ("evidence_mode", "class_prior"): (
+            ("cumulative", "counts"),
+            ("cumulative", "uniform"),
+            ("recompute_final", "uniform"),
+        ),
     },
     "replay": SHARED | {"oversample": (True, False)},
 }
+"""Names, or names that change together, to their values. Counts of one pass favour the current task: no such pair."""
 
 FIXED = {"split_mnist": {"batch_size": 64}, "split_fmnist": {"batch_size": 128}}
 """What is not tuned: the release's batch sizes, for both methods."""
@@ -85,8 +89,14 @@ def drawn(method: str) -> list[dict[str, Any]]:
     """The settings of a method that are tried, in the order of the draw."""
     grid = GRIDS[method]
     product = list(itertools.product(*grid.values()))
-    chosen = np.random.default_rng(2301).choice(len(product), DRAWN, replace=False)
-    return [dict(zip(grid, product[i], strict=True)) for i in chosen[:BUDGET]]
+    chosen = np.random.default_rng(2301).choice(len(product), DRAWN, replace=False)[:BUDGET]
+    return [_flat(dict(zip(grid, product[i], strict=True))) for i in chosen]
+
+
+def _flat(values: dict[Any, Any]) -> dict[str, Any]:
+    """Names that change together, taken apart."""
+    pairs = ((name, value) if isinstance(name, tuple) else ((name,), (value,)) for name, value in values.items())
+    return {name: value for names, group in pairs for name, value in zip(names, group, strict=True)}
 
 
 def jobs(config: Config) -> list[runs.Job]:
