@@ -1,7 +1,7 @@
 """The choice of ProtoCL's and replay's settings, on validation data, with one written grid and budget for both.
 
-``DRAWN`` configurations a method are drawn without replacement from its grid by a fixed generator, and the first
-``BUDGET`` of them are tried. They are trained on nine tenths of the training data and compared by mean P_T on the last
+``BUDGET`` configurations a method are drawn from its grid by a fixed generator as a Latin hypercube: every value of a
+setting is tried equally often. They are trained on nine tenths of the training data and compared by mean P_T on the last
 tenth, in two rounds (successive halving, Jamieson and Talwalkar 2016): all of them for ten epochs on one seed, then the
 best ``FINALISTS`` for the paper's epochs on another. ``experiments/protocl.py`` states the winner and a test compares
 the two.
@@ -9,7 +9,6 @@ the two.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,6 @@ from paper_lib.methods.protocl import ProtoCL
 from paper_lib.methods.replay import Replay
 
 VERSION = 1
-DRAWN = 20
 BUDGET = 12
 FINALISTS = 2
 ROUNDS = {"screen": {"epochs": 10}, "final": {"epochs": 50}}
@@ -87,10 +85,9 @@ class Config:
 
 def drawn(method: str) -> list[dict[str, Any]]:
     """The settings of a method that are tried, in the order of the draw."""
-    grid = GRIDS[method]
-    product = list(itertools.product(*grid.values()))
-    chosen = np.random.default_rng(2301).choice(len(product), DRAWN, replace=False)[:BUDGET]
-    return [_flat(dict(zip(grid, product[i], strict=True))) for i in chosen]
+    generator = np.random.default_rng(2301)
+    columns = {name: generator.permutation(BUDGET) % len(values) for name, values in GRIDS[method].items()}
+    return [_flat({name: GRIDS[method][name][column[i]] for name, column in columns.items()}) for i in range(BUDGET)]
 
 
 def _flat(values: dict[Any, Any]) -> dict[str, Any]:
