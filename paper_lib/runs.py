@@ -191,6 +191,11 @@ def stored(experiment: str) -> pd.DataFrame:
     return pd.read_csv(path, dtype={"key": str}, keep_default_na=False, na_values=["nan", ""])
 
 
+def provenance(experiment: str) -> dict[str, Any]:
+    """For each key of the committed table, what determined its numbers (``identity``) and how they came (``runs``)."""
+    return json.loads((RESULTS / f"{experiment}.json").read_text())
+
+
 def tabulate(experiment: str) -> Path:
     """Merge the records of an experiment into ``results/EXPERIMENT.csv`` and the provenance beside it.
 
@@ -208,7 +213,7 @@ def tabulate(experiment: str) -> Path:
     replaced = pd.MultiIndex.from_frame(old[names]).isin(list(latest))
     table = pd.concat([old[~replaced], new]) if len(old) else new
     table = table.sort_values([*names[:4], "metric", "seed", "task_trained", "task_tested"])
-    sources = json.loads(beside.read_text()) if beside.exists() else {}
+    sources = provenance(experiment) if beside.exists() else {}
     for record in latest.values():
         entry = sources.setdefault(record["key"], {"identity": record["identity"], "runs": []})
         if record["provenance"] not in entry["runs"]:

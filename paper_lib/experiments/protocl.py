@@ -178,6 +178,12 @@ def curves(table: pd.DataFrame, score: Callable[[NDArray], NDArray] | None = Non
     return {m: score(a) for m, a in ordered.items()} if score else ordered
 
 
+def paper_scale(dataset: str) -> pd.DataFrame:
+    """The stored runs of a data set with the paper's epochs and seeds."""
+    stored = runs.stored("protocl")
+    return stored[(stored.dataset == dataset) & (stored.preset == "paper")]
+
+
 def comparison(dataset: str) -> pd.DataFrame:
     """The paper's numbers beside the stored runs at paper scale, percent.
 
@@ -186,8 +192,7 @@ def comparison(dataset: str) -> pd.DataFrame:
         ``n``; and ``verdict`` on the metric that the paper's number turned out to be, the triangle mean: ``agrees``
         where it lies within the paper's margin and two of our standard errors, else ``above`` or ``below``.
     """
-    stored = runs.stored("protocl")
-    scores = metrics.summary_table(stored[(stored.dataset == dataset) & (stored.preset == "paper")])
+    scores = metrics.summary_table(paper_scale(dataset))
     lines = []
     for row in ROWS:
         mine = scores[scores.method == row].set_index("metric")
@@ -211,8 +216,7 @@ def comparison(dataset: str) -> pd.DataFrame:
 
 def targets(dataset: str) -> pd.DataFrame:
     """What the corrected method set out to reach and reached, alone and against replay seed by seed, percent."""
-    stored = runs.stored("protocl")
-    matrices = curves(stored[(stored.dataset == dataset) & (stored.preset == "paper")])
+    matrices = curves(paper_scale(dataset))
     scores = {"triangle_mean": metrics.triangle_mean, "final_accuracy": metrics.final_accuracy}
     lines = [
         {

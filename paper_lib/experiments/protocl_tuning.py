@@ -1,10 +1,10 @@
 """The choice of ProtoCL's and replay's settings, on validation data, with one written grid and budget for both.
 
 ``BUDGET`` configurations a method are drawn from its grid by a fixed generator as a Latin hypercube: every value of a
-setting is tried equally often. They are trained on nine tenths of the training data and compared by mean P_T on the last
-tenth, in two rounds (successive halving, Jamieson and Talwalkar 2016): all of them for ten epochs on one seed, then the
-best ``FINALISTS`` for the paper's epochs on another. ``experiments/protocl.py`` states the winner and a test compares
-the two.
+setting is tried equally often. They are trained on nine tenths of the training data and compared by mean P_T on the
+last tenth, in two rounds (successive halving, Jamieson and Talwalkar 2016): all of them for ten epochs on one seed,
+then the best ``FINALISTS`` for the paper's epochs on another. ``experiments/protocl.py`` states the winner and a test
+compares the two.
 """
 
 from __future__ import annotations

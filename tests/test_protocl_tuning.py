@@ -1,0 +1,39 @@
+"""The tuned settings are the ones that the stored trials chose, and the budget is the same for both methods."""
+
+import pytest
+
+from paper_lib import runs
+from paper_lib.experiments import protocl, protocl_tuning
+
+
+@pytest.mark.parametrize("dataset", ["split_mnist", "split_fmnist"])
+@pytest.mark.parametrize("method", ["protocl", "replay"])
+def test_reported_settings_won_the_final_round(method, dataset):
+    stated = {"protocl": protocl.PROTOCL, "replay": protocl.REPLAY}[method][dataset]
+    assert stated == protocl_tuning.best(method, dataset)
+
+
+@pytest.mark.parametrize("dataset", ["split_mnist", "split_fmnist"])
+@pytest.mark.parametrize("method", ["protocl", "replay"])
+def test_all_of_the_budget_was_tried_and_the_best_went_on(method, dataset):
+    screen = protocl_tuning.ranking(method, dataset, "screen")
+    final = protocl_tuning.ranking(method, dataset, "final")
+    assert sorted(screen.trial) == list(range(protocl_tuning.BUDGET))
+    assert set(final.trial) == set(screen.trial[: protocl_tuning.FINALISTS])
+    assert screen.final_accuracy.is_monotonic_decreasing
+
+
+def test_trials_saw_validation_data_only():
+    table = runs.stored("protocl_tuning")
+    sources = runs.provenance("protocl_tuning")
+    assert {sources[key]["identity"]["stream"]["eval_split"] for key in table.key} == {"validation"}
+    reported = runs.stored("protocl")
+    assert not set(reported.seed) & set(table.seed)
+
+
+@pytest.mark.parametrize("method", ["protocl", "replay"])
+def test_every_value_is_tried_about_equally_often(method):
+    drawn = protocl_tuning.drawn(method)
+    for name, values in protocl_tuning.SHARED.items():
+        counts = [sum(settings[name] == value for settings in drawn) for value in values]
+        assert max(counts) - min(counts) <= 1
