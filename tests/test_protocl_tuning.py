@@ -16,11 +16,20 @@ def test_reported_settings_won_the_final_round(method, dataset):
 @pytest.mark.parametrize("dataset", ["split_mnist", "split_fmnist"])
 @pytest.mark.parametrize("method", ["protocl", "replay"])
 def test_all_of_the_budget_was_tried_and_the_best_went_on(method, dataset):
-    screen = protocl_tuning.ranking(method, dataset, "screen")
-    final = protocl_tuning.ranking(method, dataset, "final")
-    assert sorted(screen.trial) == list(range(protocl_tuning.BUDGET))
-    assert set(final.trial) == set(screen.trial[: protocl_tuning.FINALISTS])
-    assert screen.final_accuracy.is_monotonic_decreasing
+    rounds = {name: protocl_tuning.ranking(method, dataset, name) for name in protocl_tuning.ROUNDS}
+    for name in ("screen", "refine"):
+        assert sorted(rounds[name].trial) == list(protocl_tuning.trials(method, dataset, name))
+    first = rounds["screen"].merge(rounds["refine"], how="outer").nlargest(protocl_tuning.FINALISTS, "final_accuracy")
+    assert set(rounds["final"].trial) == set(first.trial)
+
+
+@pytest.mark.parametrize("method", ["protocl", "replay"])
+def test_refinements_change_two_settings_of_the_winner(method):
+    winner = protocl_tuning.screened(method)[protocl_tuning.ranking(method, "split_mnist", "screen").trial[0]]
+    pairs = [n for names in protocl_tuning.GRIDS[method] if isinstance(names, tuple) for n in names[1:]]
+    for candidate in protocl_tuning.refined(method, "split_mnist"):
+        changed = {name for name in candidate if candidate[name] != winner[name]}
+        assert 1 <= len(changed - set(pairs)) <= 2
 
 
 def test_trials_saw_validation_data_only():
@@ -33,7 +42,7 @@ def test_trials_saw_validation_data_only():
 
 @pytest.mark.parametrize("method", ["protocl", "replay"])
 def test_every_value_is_tried_about_equally_often(method):
-    drawn = protocl_tuning.drawn(method)
+    drawn = protocl_tuning.screened(method)
     for name, values in protocl_tuning.SHARED.items():
         counts = [sum(settings[name] == value for settings in drawn) for value in values]
         assert max(counts) - min(counts) <= 1

@@ -1,10 +1,13 @@
 """The choice of ProtoCL's and replay's settings, on validation data, with one written grid and budget for both.
 
-``BUDGET`` configurations a method are drawn from its grid by a fixed generator as a Latin hypercube: every value of a
-setting is tried equally often. They are trained on nine tenths of the training data and compared by mean P_T on the
-last tenth, in two rounds (successive halving, Jamieson and Talwalkar 2016): all of them for ten epochs on one seed,
-then the best ``FINALISTS`` for the paper's epochs on another. ``experiments/protocl.py`` states the winner and a test
-compares the two.
+Configurations are trained on nine tenths of the training data and compared by P_T on the last tenth, in three rounds:
+
+- ``screen``: ``SCREENED`` configurations a method, drawn from its grid by a fixed generator as a Latin hypercube (every
+  value of a setting is tried equally often), ten epochs, one seed;
+- ``refine``: ``REFINED`` more that differ from the screen's winner in two settings, drawn likewise, as long;
+- ``final``: the best ``FINALISTS`` of both, for the paper's epochs on another seed.
+
+``experiments/protocl.py`` states the winner and a test compares the two.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from paper_lib.methods.protocl import ProtoCL
 from paper_lib.methods.replay import Replay
 
 VERSION = 1
-BUDGET = 12
+SCREENED = 12
+REFINED = 8
 FINALISTS = 2
-ROUNDS = {"screen": {"epochs": 10}, "final": {"epochs": 50}}
-SEEDS = {"screen": (100,), "final": (101,)}
+ROUNDS = {"screen": {"epochs": 10}, "refine": {"epochs": 10}, "final": {"epochs": 50}}
+SEEDS = {"screen": (100,), "refine": (100,), "final": (101,)}
 """Seeds of each round, other than those of the runs that are reported."""
 
 METHODS = {"protocl": ProtoCL, "replay": Replay}
@@ -62,7 +66,7 @@ class Config:
     Attributes:
         dataset: ``split_mnist`` or ``split_fmnist``.
         scenario: only ``class_incremental``.
-        preset: round, ``screen`` or ``final``; the final round needs the screen's stored table.
+        preset: round, ``screen``, ``refine`` or ``final``; a round needs the stored tables of those before it.
         seeds: seeds that advance together; None for the round's.
         device: ``cpu`` or ``cuda:0``.
         methods: ``protocl``, ``replay`` or both.
@@ -83,11 +87,28 @@ class Config:
             one_of("methods", name, METHODS)
 
 
-def drawn(method: str) -> list[dict[str, Any]]:
-    """The settings of a method that are tried, in the order of the draw."""
-    generator = np.random.default_rng(2301)
-    columns = {name: generator.permutation(BUDGET) % len(values) for name, values in GRIDS[method].items()}
-    return [_flat({name: GRIDS[method][name][column[i]] for name, column in columns.items()}) for i in range(BUDGET)]
+def screened(method: str) -> list[dict[str, Any]]:
+    """The settings of the screen, in the order of their trial numbers."""
+    generator, grid = np.random.default_rng(2301), GRIDS[method]
+    columns = {name: generator.permutation(SCREENED) % len(values) for name, values in grid.items()}
+    return [_flat({name: grid[name][column[i]] for name, column in columns.items()}) for i in range(SCREENED)]
+
+
+def refined(method: str, dataset: str) -> list[dict[str, Any]]:
+    """The settings around the screen's winner; their trial numbers follow the screen's."""
+    generator, grid = np.random.default_rng(1828), GRIDS[method]
+    winner = screened(method)[int(ranking(method, dataset, "screen").trial[0])]
+    around = []
+    while len(around) < REFINED:
+        changes = {}
+        for i in generator.choice(len(grid), 2, replace=False):
+            name = list(grid)[i]
+            others = [v for v in grid[name] if not _flat({name: v}).items() <= winner.items()]
+            changes[name] = others[generator.integers(len(others))]
+        candidate = winner | _flat(changes)
+        if candidate not in [*screened(method), *around]:
+            around.append(candidate)
+    return around
 
 
 def _flat(values: dict[Any, Any]) -> dict[str, Any]:
@@ -96,38 +117,36 @@ def _flat(values: dict[Any, Any]) -> dict[str, Any]:
     return {name: value for names, group in pairs for name, value in zip(names, group, strict=True)}
 
 
+def trials(method: str, dataset: str, preset: str) -> dict[int, dict[str, Any]]:
+    """The settings of a round by trial number."""
+    tried = dict(enumerate(screened(method)))
+    if preset == "screen":
+        return tried
+    added = dict(enumerate(refined(method, dataset), start=SCREENED))
+    if preset == "refine":
+        return added
+    both = pd.concat([ranking(method, dataset, name) for name in ("screen", "refine")])
+    best = both.sort_values("final_accuracy", ascending=False, kind="stable").trial[:FINALISTS]
+    return {int(trial): (tried | added)[int(trial)] for trial in sorted(best)}
+
+
 def jobs(config: Config) -> list[runs.Job]:
-    """One job a configuration of the round, the methods in turn."""
+    """One job a configuration of the round."""
     stream = {"dataset": config.dataset, "eval_split": "validation", "validation_fraction": 0.1}
-    trials = {
-        method: list(range(BUDGET))
-        if config.preset == "screen"
-        else sorted(int(t) for t in ranking(method, config.dataset, "screen").trial[:FINALISTS])
-        for method in config.methods
-    }
+    fixed = FIXED[config.dataset] | ROUNDS[config.preset]
     return [
         runs.Job(
-            "protocl_tuning",
-            VERSION,
-            f"{method}-{trial:02d}",
-            METHODS[method](**settings(method, config.dataset, trial, config.preset)),
-            stream,
-            config.preset,
+            *("protocl_tuning", VERSION, f"{method}-{trial:02d}"),
+            *(METHODS[method](**fixed, **settings), stream, config.preset),
         )
-        for turn in range(max(map(len, trials.values())))
         for method in config.methods
-        for trial in trials[method][turn : turn + 1]
+        for trial, settings in trials(method, config.dataset, config.preset).items()
     ]
 
 
 def run(config: Config) -> pd.DataFrame:
     """Validation scores of every configuration, as a tidy table."""
     return runs.execute(jobs(config), config.seeds or SEEDS[config.preset], config.device)
-
-
-def settings(method: str, dataset: str, trial: int, preset: str) -> dict[str, Any]:
-    """What a configuration of the draw sets, in a round."""
-    return FIXED[dataset] | ROUNDS[preset] | drawn(method)[trial]
 
 
 def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
@@ -140,14 +159,18 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     table = table[(table.dataset == dataset) & (table.preset == preset) & table.method.str.startswith(f"{method}-")]
     if table.empty:
         raise ValueError(f"no stored trial of {method!r} on {dataset!r} in round {preset!r}")
+    known = dict(enumerate(screened(method)))
+    if preset != "screen":
+        known |= dict(enumerate(refined(method, dataset), start=SCREENED))
     scores = metrics.summary_table(table)
     wide = scores.pivot(index="method", columns="metric", values="mean")[["final_accuracy", "triangle_mean"]]
     wide = wide.assign(n=scores.groupby("method").n.max(), trial=[int(m.rsplit("-", 1)[1]) for m in wide.index])
-    tried = pd.DataFrame([{"trial": t, **drawn(method)[t]} for t in wide.trial])
+    tried = pd.DataFrame([{"trial": t, **known[t]} for t in wide.trial])
     ranked = tried.merge(wide.reset_index(drop=True), on="trial")
     return ranked.sort_values("final_accuracy", ascending=False, kind="stable", ignore_index=True)
 
 
 def best(method: str, dataset: str) -> dict[str, Any]:
-    """The settings that won the final round."""
-    return settings(method, dataset, int(ranking(method, dataset, "final").trial[0]), "final")
+    """The settings that won the final round, with what was fixed."""
+    winner = int(ranking(method, dataset, "final").trial[0])
+    return FIXED[dataset] | ROUNDS["final"] | trials(method, dataset, "final")[winner]
