@@ -30,3 +30,22 @@ def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
     if value not in allowed:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, allowed))}{near_match(value, allowed)}")
     return value
+
+
+def within(name: str, value: float, low: float, high: float = float("inf"), above: bool = False) -> None:
+    """Raise if a number is not between two bounds, or not ``above`` the lower one where that is left out.
+
+    >>> within("dropout", 1.5, 0, 1)
+    Traceback (most recent call last):
+    ...
+    ValueError: dropout=1.5 is not between 0 and 1
+    >>> within("learning_rate", 0.0, 0, above=True)
+    Traceback (most recent call last):
+    ...
+    ValueError: learning_rate=0.0 is not above 0
+    """
+    if not low <= value <= high or (above and value == low):
+        allowed = (
+            f"above {low}" if above else f"at least {low}" if high == float("inf") else f"between {low} and {high}"
+        )
+        raise ValueError(f"{name}={value!r} is not {allowed}")

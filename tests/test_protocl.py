@@ -299,10 +299,19 @@ def test_recomputed_evidence_counts_every_point_once(digits):
     torch.testing.assert_close(state.predictive_evidence.sums[:, 2], z[:, in_class].sum(1), rtol=1e-4, atol=1e-3)
 
 
-def test_per_slot_posteriors_cannot_be_recomputed(digits):
-    config = replace(SMALL, posterior="per_slot", evidence_mode="recompute_final")
-    with pytest.raises(ValueError, match="per_slot"):
-        config.learn(config.init(digits.spec, (0,), "cpu"), digits.train[0])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"posterior": "per_slot", "evidence_mode": "recompute_final"}, "per_slot"),
+        ({"loss": "conditionl"}, "did you mean 'conditional'"),
+        ({"epochs": 0}, "epochs=0 is not at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 is not above 0"),
+        ({"dropout": 1.5}, "dropout=1.5 is not between 0 and 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ProtoCL(**settings)
 
 
 def test_domain_and_task_incremental_streams():

@@ -103,6 +103,7 @@ class Config:
         one_of("eval_split", self.eval_split, EVAL_SPLITS)
         for name in self.methods:
             one_of("methods", name, ROWS)
+            method(name, self)  # raises for a setting that cannot be
 
 
 OVERRIDES = tuple(name for name, field in Config.__dataclass_fields__.items() if field.default is None)

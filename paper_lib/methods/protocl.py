@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng, training
+from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import gaussian
 from paper_lib.methods import unreported
@@ -194,6 +195,23 @@ class ProtoCL:
 
     VERSION: ClassVar[int] = 1
 
+    def __post_init__(self):
+        for name, allowed in get_type_hints(ProtoCL).items():
+            if get_origin(allowed) is Literal:
+                one_of(name, getattr(self, name), get_args(allowed))
+        for name in ("embedding_dim", "epochs", "batch_size"):
+            within(name, getattr(self, name), 1)
+        for name in ("learning_rate", "noise_var", "alpha_init"):
+            within(name, getattr(self, name), 0, above=True)
+        for name in ("dropout", "forget"):
+            within(name, getattr(self, name), 0, 1)
+        for name in ("weight_decay", "replay_weight", "memory_per_task"):
+            within(name, getattr(self, name), 0)
+        if self.posterior == "per_slot" and self.evidence_mode != "cumulative":
+            raise ValueError(
+                f"evidence_mode={self.evidence_mode!r} is not there for posterior='per_slot', only cumulative"
+            )
+
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
         params = self._encoder(spec).init(seeds, device)
         num_seeds, num_classes = len(seeds), spec.num_units
@@ -227,10 +245,6 @@ class ProtoCL:
     def learn(
         self, state: State, task: Task, report: Callable[[State, float], None] = unreported
     ) -> tuple[State, dict[str, Tensor]]:
-        if self.posterior == "per_slot" and self.evidence_mode != "cumulative":
-            raise ValueError(
-                f"evidence_mode={self.evidence_mode!r} needs posterior='shared'; per_slot has cumulative only"
-            )
         spec, seeds = state.spec, state.seeds
         encoder = self._encoder(spec)
         if state.epoch == 0:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import training
+from paper_lib.checks import within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.methods import unreported
 from paper_lib.networks import Network, Params, build
@@ -79,6 +80,16 @@ class Replay:
     train_trunk: bool = True
 
     VERSION: ClassVar[int] = 1
+
+    def __post_init__(self):
+        for name in ("epochs", "batch_size"):
+            within(name, getattr(self, name), 1)
+        within("learning_rate", self.learning_rate, 0, above=True)
+        within("dropout", self.dropout, 0, 1)
+        for name in ("weight_decay", "replay_weight"):
+            within(name, getattr(self, name), 0)
+        if self.memory_per_task is not None:
+            within("memory_per_task", self.memory_per_task, 0)
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
         params = self._network(spec).init(seeds, device)
