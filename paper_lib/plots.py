@@ -6,6 +6,7 @@ A notebook shows the Figure that its cell's last line returns. Nothing here trai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -263,4 +264,163 @@ def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
         ax.set_yticks(range(1, num_tasks + 1))
     axes[0, 0].set_ylabel("after training on task")
     figure.colorbar(image, ax=axes[0], label="accuracy (%)", shrink=0.9)
+    return figure
+
+
+def recursive_bayes(recursion: Any) -> Figure:
+    """Posteriors of a line's intercept and slope from task to task, and how the log evidences of the tasks add up.
+
+    Args:
+        recursion: of ``experiments.scenarios.recursion``.
+    """
+    figure, axes = card(1, 2, 7.4, 3.7, width_ratios=[1.1, 1])
+    left, right = axes[0]
+    angle = np.linspace(0, 2 * np.pi, 200)
+    circle = np.stack([np.cos(angle), np.sin(angle)])
+    mean, cov = (leaf.numpy() for leaf in recursion.sequential)
+    shades = plt.get_cmap("cividis")(np.linspace(0.9, 0.05, len(mean)))
+    for i, (m, c) in enumerate(zip(mean, cov, strict=True)):
+        ellipse = m[:, None] + 2 * np.linalg.cholesky(c) @ circle
+        left.plot(*ellipse, color=shades[i], label="prior" if i == 0 else f"after task {i}")
+    batch = recursion.batch.mean.numpy()[:, None] + 2 * np.linalg.cholesky(recursion.batch.cov.numpy()) @ circle
+    left.plot(*batch, ".", color=VERMILION, ms=3, markevery=8, label="all data at once")
+    left.plot(*recursion.truth, "+", color=BLACK, ms=10, mew=2, label="truth")
+    left.set(xlabel="intercept", ylabel="slope", title="beliefs, ellipses of 2 sd")
+    legend_below(figure, left, 4)
+
+    tasks = np.arange(1, len(recursion.log_evidence) + 1)
+    total = recursion.log_evidence.cumsum()
+    right.bar(tasks, recursion.log_evidence, bottom=total - recursion.log_evidence, color=SKY, width=0.7)
+    right.axhline(recursion.batch_log_evidence, color=VERMILION, ls="--", lw=1.2)
+    right.text(
+        tasks[0] - 0.4,
+        recursion.batch_log_evidence,
+        "all data at once",
+        color=VERMILION,
+        ha="left",
+        va="bottom" if total[-1] < 0 else "top",
+        fontsize=9,
+    )
+    right.set_xticks(tasks)
+    right.set(xlabel="task", ylabel="log evidence (nats)", title="each bar adds one task given those before")
+    return figure
+
+
+def filter_assumptions(steps: pd.DataFrame, idle: pd.DataFrame) -> Figure:
+    """Variances under the Ornstein-Uhlenbeck process: of each weight's optimum, and of a weight without data.
+
+    Args:
+        steps: of ``experiments.task_imbalance.transitions``.
+        idle: of ``experiments.task_imbalance.variance_without_data``.
+    """
+    figure, axes = card(1, 2, 7.4, 3.4)
+    left, right = axes[0]
+    left.plot(steps.weight, steps.corrected, "_", ms=20, mew=2, color=BLUE, label="corrected")
+    left.plot(steps.weight, steps.printed, "x", ms=7, mew=2, color=VERMILION, label="as printed")
+    left.plot(steps.weight, steps.simulated, "o", ms=5, color=BLACK, label="simulated")
+    left.set(xlabel="weight", ylabel="variance of the step\nof its optimum", yscale="log", title="Transition, η²")
+    left.set_xticks(steps.weight)
+    right.axhline(idle.limit[0], color=GREY, ls="--", lw=1, label="limit, η² / (1 − (1 − h)²)")
+    right.plot(idle.step, idle.corrected, color=BLUE)
+    right.plot(idle.step, idle.printed, color=VERMILION, ls=(0, (4, 2)))
+    right.plot(idle.step[::5], idle.simulated[::5], "o", ms=4, color=BLACK)
+    right.set(xlabel="steps without data", ylabel="prior variance of a weight", yscale="log", title="Exponent of 1 − h")
+    handles = [*left.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def lemma_1(table: pd.DataFrame) -> Figure:
+    """One weight of a network followed over observations: Lemma 1, and Bayes' rule by numerical integration.
+
+    Args:
+        table: of ``experiments.task_imbalance.lemma_1``.
+    """
+    figure, axes = card(1, 1, 6.4, 3.8)
+    ax, of = axes[0, 0], dict(tuple(table.groupby("route")))
+    lemma = of["lemma"]
+    ax.fill_between(lemma.time, lemma["mean"] - 2 * lemma.sd, lemma["mean"] + 2 * lemma.sd, color=BLUE, alpha=0.2, lw=0)
+    ax.plot(lemma.time, lemma["mean"], color=BLUE, label="Lemma 1, mean ± 2 sd")
+    exact = of["linearised, by integration"]
+    ax.errorbar(
+        exact.time,
+        exact["mean"],
+        2 * exact.sd,
+        fmt="o",
+        ms=4,
+        capsize=2,
+        lw=1,
+        color=BLACK,
+        label="same model, by integration",
+    )
+    network = of["network, by integration"]
+    ax.plot(network.time, network["mean"], "s", ms=4, mfc="none", color=GREEN, label="network itself, by integration")
+    printed = of["printed target"]
+    ax.plot(printed.time, printed["mean"], color=VERMILION, ls=(0, (4, 2)), label="with y as printed")
+    ax.plot(lemma.time, lemma.truth, ":", color=GREY, label="weight that made the data")
+    ax.set(xlabel="observation", ylabel="posterior mean of the weight")
+    legend_below(figure, ax, 2)
+    return figure
+
+
+def error_by_ratio(still: pd.DataFrame, drifting: pd.DataFrame, pairs: dict[str, pd.DataFrame]) -> Figure:
+    """Error on task 1 against the ratio of task sizes, for one weight at rest, one that drifts, and two weights.
+
+    Args:
+        still: of ``experiments.task_imbalance.one_weight`` without drift.
+        drifting: the same with drift.
+        pairs: label to a table of ``experiments.task_imbalance.two_weights``.
+    """
+    figure, axes = card(1, 3, 8.2, 3.9, sharey=True)
+    for ax, table in zip(axes[0, :2], (still, drifting), strict=True):
+        for (n, mine), colour, width in zip(
+            table.groupby("num_first"), (SKY, BLUE, BLACK), (6, 3.5, 1.5), strict=False
+        ):
+            mine = mine[mine.ratio >= 0.05]
+            ax.plot(mine.ratio, mine.error, color=colour, lw=width, label=f"{n} points of task 1")
+    for (name, table), colour, style in zip(pairs.items(), (BLACK, GREEN, VERMILION), ("-", "--", "-"), strict=False):
+        mine = table[table.ratio >= 0.05]
+        axes[0, 2].plot(mine.ratio, mine.error, color=colour, ls=style, label=name)
+    for ax in axes[0, ::2]:  # the middle has the left one's colours
+        ax.legend(frameon=False, loc="upper left", fontsize="small")
+    for ax, title in zip(axes[0], ("One weight at rest", "One weight that drifts", "Two weights at rest"), strict=True):
+        ax.set(xscale="log", xlabel="size of task 2 / size of task 1", title=title, ylim=(-0.03, 1.25))
+        ax.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
+    axes[0, 0].set_ylabel("error on task 1\n(0: its target, 1: task 2's)")
+    return figure
+
+
+def task_imbalance(scores: pd.DataFrame) -> Figure:
+    """Networks: forgetting of task 1 and accuracy on task 2 against the ratio of task sizes, a column a design.
+
+    Args:
+        scores: of ``experiments.task_imbalance.by_design``.
+    """
+    names = {
+        "sgd": ("SGD", VERMILION, "o"),
+        "vcl": ("VCL", BLUE, "s"),
+        "joint": ("joint, both tasks at once", BLACK, "^"),
+    }
+    designs, num_seeds = list(dict.fromkeys(scores.design)), scores.seed.nunique()
+    figure, axes = card(2, len(designs), 8.2, 5.2, sharex=True, sharey="row")
+    shown = [row for row in names if row in set(scores.row)]
+    for column, design in enumerate(designs):
+        for place, row in enumerate(shown):
+            name, colour, marker = names[row]
+            by = scores[(scores.design == design) & (scores.row == row)].groupby("ratio")
+            for ax, measured in zip(axes[:, column], ("forgetting", "task_2"), strict=True):
+                mean, sd = 100 * by[measured].mean(), 100 * by[measured].std()
+                ratio = mean.index * 1.06 ** (place - 1)
+                ax.errorbar(ratio, mean, sd, marker=marker, ms=5, capsize=3, color=colour, label=name)
+        axes[0, column].axhline(0, color=GREY, ls="--", lw=1, label="nothing forgotten")
+        axes[0, column].set_title(design.replace(", ", ",\n"))
+        axes[1, column].set(xscale="log", xlabel="size of task 2 / size of task 1")
+        ratios = sorted(scores.ratio.unique())
+        axes[1, column].set_xticks(ratios, [f"{r:g}" for r in ratios])
+        axes[1, column].minorticks_off()
+    axes[0, 0].set_ylabel("forgetting of task 1\n(points of accuracy)")
+    axes[1, 0].set_ylabel("accuracy on task 2 (%)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    labels = [f"{label}, mean ± sd of {num_seeds} seeds" if label in ("SGD", "VCL") else label for label in labels]
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     return figure

@@ -77,7 +77,7 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "quick": Settings(50, (0.2, 1.0, 5.0), 150, 10, (64,), {"sgd": 1e-3, "joint": 1e-3, "vcl": 1e-2}, 1),
+    "quick": Settings(50, (0.2, 1.0, 5.0), 100, 10, (64,), {"sgd": 2e-3, "joint": 2e-3, "vcl": 2e-2}, 1),
     "paper": Settings(1000, (0.1, 0.3, 1.0, 3.0, 10.0), 600, 50, (100,), {"sgd": 1e-3, "joint": 1e-3, "vcl": 1e-2}, 1),
 }
 """Settings of the presets; the paper has no experiment here, so all of them are ours."""
