@@ -170,6 +170,15 @@ def test_runs_are_stored_paired_by_seed_and_dealt_to_designs(tmp_path, monkeypat
         ti.by_design(table, dataclasses.replace(TINY, dataset="split_mnist"))
 
 
+def test_effect_is_the_paired_change_between_ends_and_equal_sizes():
+    effect = ti.effect_of_ratio(SCORES)
+    assert len(effect) == 9 and (effect.n == 2).all()
+    np.testing.assert_allclose(effect.equal_sizes, 0.105)
+    for end, change in (("below", 0.05), ("above", 0.1)):
+        for name in ("", "_low", "_high"):  # the same change in both seeds
+            np.testing.assert_allclose(effect[end + name], change)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

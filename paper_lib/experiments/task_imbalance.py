@@ -41,6 +41,7 @@ from paper_lib.inference.kalman import (
 from paper_lib.methods import Method, State, unreported
 from paper_lib.methods.replay import joint, sgd
 from paper_lib.methods.vcl import VCL
+from paper_lib.metrics import paired_difference
 from paper_lib.rng import generator
 
 VERSION = 1
@@ -121,6 +122,9 @@ class Config:
         if self.ratios is not None and not all(0 < ratio < float("inf") for ratio in self.ratios):
             raise ValueError(f"ratios={self.ratios!r} must be positive and finite")
 
+
+PAPER = Config(dataset="split_mnist", preset="paper", seeds=(0, 1, 2, 3, 4))
+"""What is stored under ``results/``."""
 
 OVERRIDES = ("num_points", "ratios", "num_updates")
 """Fields that replace a preset's value."""
@@ -220,16 +224,24 @@ def method(row: str, cell: Cell, config: Config) -> Method:
     return EpochsByTask(chosen, epochs)
 
 
+def preset(config: Config) -> str:
+    """Name under which a configuration's runs are tabulated."""
+    overridden = any(getattr(config, name) is not None for name in OVERRIDES)
+    return f"{config.preset}+overrides" if overridden else config.preset
+
+
 def jobs(config: Config, seed: int) -> list[runs.Job]:
     """One job a row and distinct cell, on a seed's own points."""
-    preset = config.preset
-    if any(getattr(config, name) is not None for name in OVERRIDES):
-        preset += "+overrides"
     stream = {"dataset": config.dataset, "scenario": config.scenario, "num_tasks": 2, "train_seed": seed}
     distinct = {label(row, cell): (row, cell) for row in config.methods for cell in cells(config)}
     return [
         runs.Job(
-            "task_imbalance", VERSION, name, method(row, cell, config), stream | {"train_sizes": cell.sizes}, preset
+            "task_imbalance",
+            VERSION,
+            name,
+            method(row, cell, config),
+            stream | {"train_sizes": cell.sizes},
+            preset(config),
         )
         for name, (row, cell) in distinct.items()
     ]
@@ -257,9 +269,9 @@ def by_design(table: pd.DataFrame, config: Config, metric: str = "accuracy") -> 
     Raises:
         ValueError: no run of the configuration is in the table.
     """
-    mine = table[
-        (table.metric == metric) & (table.dataset == config.dataset) & (table.scenario == config.scenario)
-    ].assign(pair=lambda t: t.task_trained.astype(str) + t.task_tested.astype(str))
+    wanted = {"metric": metric, "dataset": config.dataset, "scenario": config.scenario, "preset": preset(config)}
+    mine = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+    mine = mine.assign(pair=mine.task_trained.astype(str) + mine.task_tested.astype(str))
     wide = mine.pivot(index=["method", "seed"], columns="pair", values="value")
     known, found = set(wide.index.get_level_values("method")), []
     for row in config.methods:
@@ -268,10 +280,31 @@ def by_design(table: pd.DataFrame, config: Config, metric: str = "accuracy") -> 
                 scores = wide.loc[label(row, cell)].reset_index()
                 found.append(scores.assign(row=row, design=cell.design, ratio=cell.ratio))
     if not found:
-        raise ValueError(f"the table has no run on {config.dataset} in {config.scenario} of preset {config.preset}")
+        raise ValueError(f"the table has no run on {config.dataset} in {config.scenario} of preset {preset(config)}")
     renamed = pd.concat(found, ignore_index=True).rename(columns={"11": "before", "21": "task_1", "22": "task_2"})
     renamed["forgetting"] = renamed.before - renamed.task_1
     return renamed[["row", "design", "ratio", "seed", "before", "task_1", "task_2", "forgetting"]]
+
+
+def effect_of_ratio(scores: pd.DataFrame) -> pd.DataFrame:
+    """How forgetting changes from the smallest ratio of sizes to equal sizes, and from there to the largest.
+
+    Args:
+        scores: of ``by_design``, with a ratio of 1.
+
+    Returns:
+        Columns ``row, design, equal_sizes, equal_sizes_sd`` (forgetting at ratio 1) and for both ends ``below`` and
+        ``above`` the mean change towards larger ratios, its 95 % interval over seeds ``_low, _high``, and ``n``.
+    """
+    rows = []
+    for (row, design), mine in scores.groupby(["row", "design"], sort=False):
+        by = mine.pivot(index="seed", columns="ratio", values="forgetting")
+        low, high = by.columns.min(), by.columns.max()
+        below, above = paired_difference(by[1.0], by[low]), paired_difference(by[high], by[1.0])
+        changes = [value for change in (below, above) for value in (change.mean, change.lower, change.upper)]
+        rows.append((row, design, by[1.0].mean(), by[1.0].std(), *changes, below.n))
+    columns = ["below", "below_low", "below_high", "above", "above_low", "above_high", "n"]
+    return pd.DataFrame(rows, columns=["row", "design", "equal_sizes", "equal_sizes_sd", *columns])
 
 
 # --- one weight and two, in closed form
