@@ -103,7 +103,7 @@ class Config:
     dataset: str = "split_digits"
     scenario: str = "domain_incremental"
     preset: str = "quick"
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = (0, 1)
     device: str = "cpu"
     methods: tuple[str, ...] = ROWS
     num_points: int | None = None
