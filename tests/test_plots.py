@@ -7,6 +7,8 @@ import pytest
 
 from paper_lib import plots
 from paper_lib.experiments.misspecification import Curve
+from paper_lib.experiments.scenarios import Config as ScenariosConfig
+from paper_lib.experiments.scenarios import recursion
 
 GRID = np.linspace(-1, 1, 5)
 CURVES = tuple(Curve(m, t, GRID, GRID * t, np.ones(5)) for m in ("line", "experts") for t in (1, 2))
@@ -31,6 +33,7 @@ FIGURES = {
     "change_point_fit": lambda: plots.change_point_fit(CURVES, DATA),
     "change_point_scores": lambda: plots.change_point_scores(SCORES),
     "excess_error": lambda: plots.excess_error(EXCESS, 1 / 12),
+    "recursive_bayes": lambda: plots.recursive_bayes(recursion(ScenariosConfig(num_tasks=3))),
     "monte_carlo_check": lambda: plots.monte_carlo_check(
         [1, 2], [0.2, 0.3], [0.21, 0.3], [0.01, 0.02], x_label="x", y_label="y"
     ),
@@ -67,3 +70,11 @@ def test_scores_show_mean_and_spread_over_data_sets():
 def test_check_shows_the_difference_in_standard_errors():
     _, below = FIGURES["monte_carlo_check"]().axes
     np.testing.assert_allclose(below.lines[0].get_ydata(), [1.0, 0.0], atol=1e-12)
+
+
+def test_evidence_bars_stand_on_one_another_and_end_at_the_evidence_of_all_data():
+    shown = recursion(ScenariosConfig(num_tasks=3))
+    bars = plots.recursive_bayes(shown).axes[1].patches
+    ends = [bar.get_y() + bar.get_height() for bar in bars]
+    np.testing.assert_allclose([bar.get_y() for bar in bars][1:], ends[:-1])
+    assert ends[-1] == pytest.approx(shown.batch_log_evidence)
