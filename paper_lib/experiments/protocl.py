@@ -231,9 +231,9 @@ def comparison(dataset: str) -> pd.DataFrame:
 
     Returns:
         A line a row of the experiment: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se;
-        ``n`` seeds; and ``verdict`` on the metric that the paper's number turned out to be, the triangle mean: ``agrees``
-        where it lies within the paper's margin and two of our standard errors, else ``above`` or ``below``; fewer seeds
-        than the paper's are ``reduced`` and carry none.
+        ``n`` seeds; and ``verdict`` on the metric that the paper's number turned out to be, the triangle mean:
+        ``agrees`` where it lies within the paper's margin and two of our standard errors, else ``above`` or ``below``;
+        fewer seeds than the paper's are ``reduced`` and carry none.
     """
     scores = metrics.summary_table(paper_scale(dataset))
     lines = []

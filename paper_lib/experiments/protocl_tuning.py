@@ -174,3 +174,20 @@ def best(method: str, dataset: str) -> dict[str, Any]:
     """The settings that won the final round, with what was fixed."""
     winner = int(ranking(method, dataset, "final").trial[0])
     return FIXED[dataset] | ROUNDS["final"] | trials(method, dataset, "final")[winner]
+
+
+def longer(dataset: str) -> pd.DataFrame:
+    """Validation accuracy of the finalists after the first rounds' epochs and after the final round's.
+
+    Returns:
+        A line a finalist: ``method``, ``trial``, and ``final_accuracy`` (P_T) under each number of epochs.
+    """
+    lines = []
+    for method in METHODS:
+        final = ranking(method, dataset, "final").set_index("trial").final_accuracy
+        both = pd.concat([ranking(method, dataset, name) for name in ("screen", "refine")])
+        short = both.set_index("trial").final_accuracy
+        for trial in final.index:
+            epochs = {f"{ROUNDS[n]['epochs']} epochs": v[trial] for n, v in (("screen", short), ("final", final))}
+            lines.append({"method": method, "trial": trial, **epochs})
+    return pd.DataFrame(lines)
