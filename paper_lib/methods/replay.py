@@ -84,7 +84,7 @@ class Replay:
     def __post_init__(self):
         for name in ("epochs", "batch_size"):
             within(name, getattr(self, name), 1)
-        within("learning_rate", self.learning_rate, 0, above=True)
+        within("learning_rate", self.learning_rate, 0)
         within("dropout", self.dropout, 0, 1)
         for name in ("weight_decay", "replay_weight"):
             within(name, getattr(self, name), 0)
