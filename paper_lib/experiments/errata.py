@@ -1,0 +1,327 @@
+"""Printed formulas that do not hold, each beside the corrected one and a third number that uses neither.
+
+M1 to M9 number the points as the chapter does. Every check is a function that returns one or two ``Check`` rows; the
+third number comes from simulation, quadrature, brute force or the definition.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from paper_lib import metrics
+from paper_lib.experiments import misspecification, protocl_derivation
+from paper_lib.inference.gaussian import (
+    Gaussian,
+    Prototypes,
+    condition_dirichlet,
+    condition_on,
+    condition_prototypes,
+    dirichlet_log_predictive,
+    log_density,
+)
+from paper_lib.inference.kalman import (
+    WeightBelief,
+    condition_weights,
+    linearise,
+    predict_weights,
+    transition_var,
+    weight_targets,
+)
+from paper_lib.rng import generator
+
+VERSION = 1
+F64 = torch.float64
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of the checks.
+
+    Attributes:
+        num_steps: Ornstein-Uhlenbeck steps without data.
+        reversion: their speed h.
+        num_draws: simulated paths, weights or class probabilities.
+        seed: of every random number.
+    """
+
+    num_steps: int = 20
+    reversion: float = 0.2
+    num_draws: int = 100_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("num_steps", "num_draws"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if not 0 < self.reversion < 1:
+            raise ValueError(f"reversion={self.reversion} must lie between 0 and 1")
+
+
+class Check(NamedTuple):
+    """One quantity, three times.
+
+    Attributes:
+        point: M1 to M9.
+        quantity: what the numbers are.
+        printed: by the printed formula or claim.
+        corrected: by the corrected one.
+        independent: by another route.
+        route: that route.
+    """
+
+    point: str
+    quantity: str
+    printed: float
+    corrected: float
+    independent: float
+    route: str
+
+
+class Result(NamedTuple):
+    """What ``run`` found.
+
+    Attributes:
+        checks: a row a check, columns as ``Check``.
+        drift: M1 step by step: ``step, printed, corrected, simulated``, prior variances of a weight.
+    """
+
+    checks: pd.DataFrame
+    drift: pd.DataFrame
+
+
+def run(config: Config) -> Result:
+    """All checks."""
+    drift = ou_variance(config)
+    last = drift.iloc[-1]
+    rows = [
+        Check("M1", "prior variance of a drifting weight", last.printed, last.corrected, last.simulated, "simulation"),
+        transition_variance(config),
+        linearisation_offset(),
+        conditional_variance(),
+        shared_prototype(config),
+        shared_probabilities(config),
+        average_not_sum(),
+        sign_of_the_bound(config),
+        prototype_variance(),
+        joint_bound(),
+        isotropic_or_diagonal(),
+    ]
+    return Result(pd.DataFrame(rows), drift)
+
+
+def ou_variance(config: Config) -> pd.DataFrame:
+    """M1: variance of a weight that drifts without data, from variance 1, by both exponents and by simulated paths."""
+    eta_var, rng = 0.1, np.random.default_rng([config.seed, 1])
+    printed = corrected = WeightBelief(torch.zeros(1, dtype=F64), torch.ones(1, dtype=F64))
+    paths = rng.standard_normal(config.num_draws)
+    rows = [(0, 1.0, 1.0, paths.var())]
+    for step in range(1, config.num_steps + 1):
+        printed = predict_weights(printed, config.reversion, eta_var, "printed")
+        corrected = predict_weights(corrected, config.reversion, eta_var)
+        paths = (1 - config.reversion) * paths + math.sqrt(eta_var) * rng.standard_normal(config.num_draws)
+        rows.append((step, printed.var.item(), corrected.var.item(), paths.var()))
+    return pd.DataFrame(rows, columns=["step", "printed", "corrected", "simulated"])
+
+
+def transition_variance(config: Config) -> Check:
+    """M2: how much a weight's optimum moves when the others move, found by a parabola through three values."""
+    rng = np.random.default_rng([config.seed, 2])
+    root = rng.standard_normal((4, 6))
+    hessian, eta_var = root @ root.T, 0.5
+    theta = math.sqrt(eta_var) * rng.standard_normal((config.num_draws, 4))
+    places = [np.c_[np.full(len(theta), weight), theta[:, 1:]] for weight in (-1.0, 0.0, 1.0)]
+    low, middle, high = (-0.5 * ((place @ hessian) * place).sum(1) for place in places)
+    optimum = 0.5 * (low - high) / (low - 2 * middle + high)
+    printed, corrected = (
+        transition_var(torch.from_numpy(hessian), eta_var, f)[0].item() for f in ("printed", "corrected")
+    )
+    return Check(
+        "M2", "variance of a step of the optimal weight", printed, corrected, optimum.var().item(), "simulation"
+    )
+
+
+def linearisation_offset() -> Check:
+    """M3: posterior mean of the weight of a small network with a constant, by the output itself and by what is left."""
+    x, y, noise_var = torch.tensor(1.0, dtype=F64), torch.tensor([1.6], dtype=F64), 0.1
+    prior = WeightBelief(torch.tensor([0.3], dtype=F64), torch.tensor([0.04], dtype=F64))
+
+    def f(theta: Tensor, x: Tensor) -> Tensor:
+        return 1 + torch.tanh(theta * x)
+
+    lin = linearise(f, prior.mean, x)
+    gradient = lin.gradient[0]
+    printed = condition_weights(prior, gradient, y, noise_var)
+    corrected = condition_weights(prior, gradient, weight_targets(lin, y)[0], noise_var)
+    theta = torch.linspace(-2, 3, 20_001, dtype=F64)
+    log_joint = -0.5 * ((y - f(theta, x)) ** 2 / noise_var + (theta - prior.mean) ** 2 / prior.var)
+    exact = (theta * log_joint.softmax(0)).sum().item()
+    return Check(
+        "M3",
+        "posterior mean of a weight",
+        printed.mean.item(),
+        corrected.mean.item(),
+        exact,
+        "quadrature, not linearised",
+    )
+
+
+def conditional_variance() -> Check:
+    """M3: variance of one of two weights, with the other held fixed and with the other unknown, by brute force."""
+    x, noise_var = torch.tensor([[1.0, 0.8]], dtype=F64), 0.1
+    alone = condition_weights(
+        WeightBelief(torch.zeros(2, dtype=F64), torch.ones(2, dtype=F64)), x[0], torch.zeros(2, dtype=F64), noise_var
+    )
+    prior = Gaussian(torch.zeros(2, dtype=F64), torch.eye(2, dtype=F64))
+    both, _ = condition_on(prior, torch.zeros(1, dtype=F64), x, noise_var * torch.eye(1, dtype=F64))
+    side = torch.linspace(-5, 5, 801, dtype=F64)
+    w1, w2 = torch.meshgrid(side, side, indexing="ij")
+    weight = (-0.5 * ((x[0, 0] * w1 + x[0, 1] * w2) ** 2 / noise_var + w1**2 + w2**2)).flatten().softmax(0).view_as(w1)
+    marginal = (weight.sum(1) * side.square()).sum().item()
+    return Check(
+        "M3", "variance of one of two weights", alone.var[0].item(), both.cov[0, 0].item(), marginal, "sum over a grid"
+    )
+
+
+def shared_prototype(config: Config) -> Check:
+    """M4: log density of four points of one class, their prototype integrated out by quadrature."""
+    z = 1 + math.sqrt(0.05) * torch.randn(4, 1, generator=generator(config.seed, "shared"), dtype=F64)
+    prior = Gaussian(torch.zeros(1, dtype=F64), torch.full((1, 1), 1.05, dtype=F64))
+    printed = log_density(prior, z).sum().item()
+    centre = torch.linspace(-6, 6, 48_001, dtype=F64)
+    terms = -0.5 * ((z - centre).square() / 0.05 + math.log(2 * math.pi * 0.05)).sum(0)
+    terms = terms - 0.5 * (centre.square() + math.log(2 * math.pi))
+    integral = (terms.logsumexp(0) + (centre[1] - centre[0]).log()).item()
+    return Check(
+        "M4",
+        "log density of 4 points of a class",
+        printed,
+        protocl_derivation.joint_log_density(z, 1.0, 0.05),
+        integral,
+        "quadrature",
+    )
+
+
+def shared_probabilities(config: Config) -> Check:
+    """M4: probability that three labels are all of the first of five classes, by draws of the class probabilities."""
+    alpha = torch.full((5,), 0.78, dtype=F64)
+    hit = torch.eye(5, dtype=F64)[0]
+    one = dirichlet_log_predictive(alpha)[0]
+    chain = sum(dirichlet_log_predictive(condition_dirichlet(alpha, n * hit))[0] for n in range(3))
+    draws = np.random.default_rng([config.seed, 4]).dirichlet(alpha.numpy(), config.num_draws)
+    return Check(
+        "M4",
+        "probability that 3 labels are class 1",
+        (3 * one).exp().item(),
+        chain.exp().item(),
+        (draws[:, 0] ** 3).mean().item(),
+        "draws from the prior",
+    )
+
+
+def average_not_sum() -> Check:
+    """M5: performance after two tasks of 100 test points each, against the share of all points that are right."""
+    right = np.array([[95, np.nan], [80, 90]])
+    printed = right[1].sum().item() / 100
+    return Check(
+        "M5",
+        "performance after 2 tasks",
+        printed,
+        metrics.final_accuracy(right / 100),
+        (80 + 90) / 200,
+        "pooled points",
+    )
+
+
+def sign_of_the_bound(config: Config) -> Check:
+    """M6: mean of a Gaussian q after going up and after going down the printed objective, and the exact mean."""
+    y = 1 + torch.randn(9, generator=generator(config.seed, "sign"), dtype=F64)
+
+    prior = torch.distributions.Normal(torch.zeros((), dtype=F64), 1.0)
+
+    def objective(mean: Tensor) -> Tensor:
+        q = torch.distributions.Normal(mean, 1 / math.sqrt(len(y) + 1))
+        expected = -0.5 * ((y - mean).square() + q.variance + math.log(2 * math.pi)).sum()
+        return torch.distributions.kl_divergence(q, prior) - expected
+
+    def walk(direction: float) -> float:
+        mean = torch.zeros((), dtype=F64, requires_grad=True)
+        for _ in range(60):
+            step = torch.autograd.grad(objective(mean), mean)[0]
+            mean = (mean + direction * 0.05 * step).detach().requires_grad_()
+        return mean.item()
+
+    exact = y.sum().item() / (len(y) + 1)
+    return Check("M6", "mean of q after 60 gradient steps", walk(1.0), walk(-1.0), exact, "conjugate posterior")
+
+
+def prototype_variance() -> Check:
+    """M7: variance of a prototype after three points, if the second argument of N is read as it is printed."""
+    noise_var, n = 0.05, 3
+    prior = Prototypes(torch.tensor([4.0], dtype=F64), torch.zeros(1, 1, dtype=F64))
+    posterior = condition_prototypes(prior, torch.tensor([float(n)]), torch.zeros(1, 1, dtype=F64), noise_var)
+    centre = np.linspace(-3, 3, 60_001)
+    log_weight = -0.5 * (centre**2) * (4.0 + n / noise_var)  # three points at 0, times the prior
+    weight = np.exp(log_weight - log_weight.max())
+    return Check(
+        "M7",
+        "variance of a prototype after 3 points",
+        posterior.precision.item(),
+        (1 / posterior.precision).item(),
+        ((weight * centre**2).sum() / weight.sum()).item(),
+        "quadrature",
+    )
+
+
+def joint_bound() -> Check:
+    """M8: squared error on both tasks of the joint line, called a bound, of a sequential mixture and of the truth."""
+    setting = misspecification.Config(seeds=(0,), num_restarts=5)
+    train = [
+        misspecification.change_point_task(
+            t, setting.num_points, setting.noise_precision, generator(0, "change point", "train", t)
+        )
+        for t in range(2)
+    ]
+    slope, intercept = np.polyfit(*(torch.cat(part).numpy() for part in zip(*train, strict=True)), 1)
+    x = np.linspace(-1, 1, 20_001)
+    joint = np.mean((slope * x + intercept - 1 + np.abs(x)) ** 2).item() + 1 / setting.noise_precision
+    scores = misspecification.summarise(misspecification.run(setting).scores)
+    mixture = -scores.query("model == 'experts' and metric == 'mse'").average_performance.item()
+    return Check("M8", "squared error of the best learner", joint, mixture, 1 / setting.noise_precision, "noise alone")
+
+
+def isotropic_or_diagonal() -> Check:
+    """M9: how unequal a prototype's variances are over its dimensions, after ten points, by a full Gaussian update.
+
+    Noise is isotropic. A prior with one precision keeps one, as the release has it; a diagonal prior does not.
+    """
+    noise_var, n = 0.05, 10
+
+    def ratio(precisions: list[float]) -> float:
+        prior = Gaussian(torch.zeros(3, dtype=F64), torch.diag(1 / torch.tensor(precisions, dtype=F64)))
+        matrix = torch.eye(3, dtype=F64).repeat(n, 1)
+        posterior, _ = condition_on(prior, torch.zeros(3 * n, dtype=F64), matrix, noise_var * torch.eye(3 * n).double())
+        variances = posterior.cov.diagonal()
+        return (variances.max() / variances.min()).item()
+
+    scalar = condition_prototypes(
+        Prototypes(torch.ones(1, dtype=F64), torch.zeros(1, 3, dtype=F64)),
+        torch.tensor([float(n)], dtype=F64),
+        torch.zeros(1, 3, dtype=F64),
+        noise_var,
+    )
+    one_precision = (scalar.precision.max() / scalar.precision.min()).item()
+    return Check(
+        "M9",
+        "largest over smallest variance of a prototype",
+        ratio([1.0, 100.0, 400.0]),
+        ratio([1.0, 1.0, 1.0]),
+        one_precision,
+        "one number a class",
+    )

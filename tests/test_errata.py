@@ -1,0 +1,42 @@
+"""Each erratum: the corrected number agrees with the independent one, and the printed one does not."""
+
+import numpy as np
+import pytest
+
+from paper_lib.experiments import errata
+
+QUICK = errata.Config(num_draws=40_000)
+
+# How far the corrected number may be from the independent one, relative: Monte Carlo error, or what linearising costs.
+TOLERANCE = {"simulation": 0.03, "draws from the prior": 0.06, "quadrature, not linearised": 0.02, "noise alone": 0.25}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return errata.run(QUICK)
+
+
+def test_corrected_agrees_with_the_independent_route_and_printed_does_not(result):
+    for row in result.checks.itertuples():
+        tolerance = TOLERANCE.get(row.route, 1e-6)
+        assert row.corrected == pytest.approx(row.independent, rel=tolerance), row
+        assert abs(row.printed - row.independent) > 5 * tolerance * abs(row.independent), row
+
+
+def test_every_point_has_a_check(result):
+    assert list(dict.fromkeys(result.checks.point)) == [f"M{i}" for i in range(1, 10)]
+
+
+def test_printed_exponent_diverges_and_the_corrected_one_settles(result):
+    drift = result.drift
+    growth = np.diff(np.log(drift.printed.to_numpy()))
+    assert (growth > 0.4).all()  # 2 log(1 / (1 - h)) = 0.446 in the long run
+    settled = 0.1 / (1 - 0.8**2)
+    assert drift.corrected.iloc[-1] == pytest.approx(settled, rel=1e-3)
+    np.testing.assert_allclose(drift.corrected, drift.simulated, rtol=0.04)
+
+
+@pytest.mark.parametrize("bad", [{"num_steps": 0}, {"reversion": 1.0}, {"num_draws": 0}])
+def test_settings_without_meaning_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        errata.Config(**bad)
