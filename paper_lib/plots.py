@@ -212,6 +212,13 @@ METHOD_STYLES = {
     "replay": ("replay", VERMILION, "D", "-"),
     "joint": ("joint training (upper bound)", BLACK, None, "--"),
     "sgd": ("SGD (lower bound)", GREY, None, ":"),
+    "single_task": ("a network a task (upper bound)", GREY, None, "-."),
+    "sgd_single_head": ("SGD, one head", ORANGE, "o", "-"),
+    "sgd_multi_head": ("SGD, a head a task", ORANGE, "s", "--"),
+    "vcl_single_head": ("VCL, one head", BLUE, "o", "-"),
+    "vcl_multi_head": ("VCL, a head a task", BLUE, "s", "--"),
+    "vcl_coreset": ("VCL, random coreset", GREEN, "D", "-"),
+    "vcl_coreset_k_centre": ("VCL, k-centre coreset", PURPLE, "v", "-"),
 }
 
 
@@ -224,22 +231,44 @@ def accuracy_over_tasks(curves: Mapping[str, np.ndarray], chance: Sequence[float
     """
     figure, axes = card(1, 1, 6.4, 4.2)
     ax = axes[0, 0]
+    _draw_accuracy(ax, curves)
+    if chance is not None:
+        ax.plot(np.arange(1, len(chance) + 1), 100 * np.asarray(chance), color=GREY, lw=1, ls="-.", label="chance")
+    ax.set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
+    ax.set_title(f"mean ± sd over {_seeds(curves)}")
+    legend_below(figure, ax, 3)
+    return figure
+
+
+def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+    """``accuracy_over_tasks`` for several data sets, side by side.
+
+    Args:
+        panels: title of a panel to its curves; all with the same rows.
+    """
+    figure, axes = card(1, len(panels), 3.7 * len(panels), 4.2, sharey=True)
+    for ax, (title, curves) in zip(axes[0], panels.items(), strict=True):
+        _draw_accuracy(ax, curves)
+        ax.set_title(f"{title}, mean ± sd over {_seeds(curves)}", fontsize="small")
+    axes[0, 0].set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
+    legend_below(figure, axes[0, 0], 3)
+    return figure
+
+
+def _draw_accuracy(ax: Axes, curves: Mapping[str, np.ndarray]) -> None:
     for name, values in curves.items():
         label, colour, marker, line = METHOD_STYLES[name]
         tasks = np.arange(1, values.shape[1] + 1)
         sd = 100 * values.std(0, ddof=1) if len(values) > 1 else None
         mean = 100 * values.mean(0)
         ax.errorbar(tasks, mean, sd, color=colour, marker=marker, ls=line, capsize=3, ms=5, label=label)
-    if chance is not None:
-        ax.plot(np.arange(1, len(chance) + 1), 100 * np.asarray(chance), color=GREY, lw=1, ls="-.", label="chance")
     ax.set_xticks(tasks)
     ax.set_xlabel("tasks learned, k")
-    ax.set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
     ax.set_ylim(0, 101)
-    seeds = {len(v) for v in curves.values()}
-    ax.set_title(f"mean ± sd over {' or '.join(map(str, sorted(seeds)))} seeds")
-    legend_below(figure, ax, 3)
-    return figure
+
+
+def _seeds(curves: Mapping[str, np.ndarray]) -> str:
+    return f"{' or '.join(map(str, sorted({len(values) for values in curves.values()})))} seeds"
 
 
 def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
@@ -423,4 +452,61 @@ def task_imbalance(scores: pd.DataFrame) -> Figure:
     handles, labels = axes[0, 0].get_legend_handles_labels()
     labels = [f"{label}, mean ± sd of {num_seeds} seeds" if label in ("SGD", "VCL") else label for label in labels]
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def drift_variance(table: pd.DataFrame) -> Figure:
+    """Prior variance of a weight that drifts without data, by the printed and the corrected exponent.
+
+    Args:
+        table: ``drift`` of ``experiments.errata.run``.
+    """
+    figure, axes = card(1, 1, 5.6, 3.2)
+    ax = axes[0, 0]
+    ax.plot(table.step, table.printed, marker="s", ms=4, color=VERMILION, label="as printed, $(1-h)^{-2}$")
+    ax.plot(table.step, table.corrected, color=BLUE, label="corrected, $(1-h)^2$")
+    ax.plot(table.step, table.simulated, "x", color=BLACK, label="simulated paths")
+    ax.set(yscale="log", xlabel="steps without data", ylabel="variance of the weight")
+    legend_below(figure, ax, 3)
+    return figure
+
+
+def sd_bound(accuracies: Sequence[float], limit: float, printed: Mapping[str, float]) -> Figure:
+    """Standard error over 10 seeds when half the accuracies are at one value and half at another, and printed ones.
+
+    Args:
+        accuracies: distances between the two halves, percent.
+        limit: the largest standard error that is possible.
+        printed: numbers called standard errors, by what they belong to.
+    """
+    figure, axes = card(1, 1, 6.0, 3.2)
+    ax = axes[0, 0]
+    spread = np.asarray(accuracies)
+    halves = np.stack([50 - spread / 2, 50 + spread / 2]).repeat(5, axis=0)
+    ax.plot(spread, halves.std(0, ddof=1) / np.sqrt(10), color=BLUE, label="five seeds at each end of a gap")
+    ax.axhline(limit, color=BLACK, ls="--", lw=1, label=f"largest possible, {limit:.2f}")
+    for name, value in printed.items():
+        ax.plot([0, 100], [value] * 2, color=VERMILION, lw=1)
+        ax.text(1, value, f"{name}, ± {value:.2f}", va="bottom", fontsize=8.5, color=VERMILION)
+    ax.set(xlabel="gap between the halves (percentage points)", ylabel="se over 10 seeds", ylim=(0, 23), xlim=(0, 100))
+    legend_below(figure, ax, 2)
+    return figure
+
+
+def complete_forgetting(single: Sequence[float], scores: Mapping[str, Sequence[float]], printed: Mapping) -> Figure:
+    """Triangle mean and final accuracy of a learner that knows its last task only, with the paper's numbers.
+
+    Args:
+        single: accuracies on the task just learned, percent.
+        scores: name of a score to its values at ``single``, percent.
+        printed: name of a row of the paper to ``(accuracy just learned, value)``, percent.
+    """
+    figure, axes = card(1, 1, 6.0, 3.3)
+    ax = axes[0, 0]
+    for (name, values), colour, line in zip(scores.items(), (BLUE, GREY), ("-", "--"), strict=False):
+        ax.plot(single, values, color=colour, ls=line, label=name)
+    for (name, (at, value)), marker in zip(printed.items(), ("o", "s", "D"), strict=False):
+        ax.plot(at, value, marker, color=VERMILION, ms=7, label=f"printed: {name}, {value:.2f}")
+    ax.set(xlabel="accuracy on the task just learned (%)", ylabel="score (%)", ylim=(0, 40))
+    legend_below(figure, ax, 1)
     return figure

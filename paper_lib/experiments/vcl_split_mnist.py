@@ -1,0 +1,338 @@
+"""Figure 1 and Table 1's VCL rows: what a posterior handed from task to task remembers, with one head and with many.
+
+The figure mixes scenarios: networks with one head are trained domain-incrementally, networks with a head a task
+task-incrementally. Table 1 is class-incremental. So each row knows the scenarios that its heads can serve, and takes
+the first of them unless the configuration names another.
+
+No code was released for these rows; the settings are those of the public S-FSVI code's VCL runs (Rudner et al. 2022) on
+the paper's network, and pixels are in [0, 1] as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from paper_lib import metrics, runs
+from paper_lib.checks import one_of
+from paper_lib.data.stream import SCENARIOS
+from paper_lib.methods import Method
+from paper_lib.methods.replay import joint, sgd, single_task
+from paper_lib.methods.vcl import VCL
+
+VERSION = 1
+PRESETS = ("quick", "paper")
+NUM_SEEDS = 10
+"""Seeds of the paper's figures and table."""
+
+ONE_HEAD, HEAD_A_TASK = ("domain_incremental", "class_incremental"), ("task_incremental",)
+LAYOUTS = {
+    "sgd_single_head": ONE_HEAD,
+    "vcl_single_head": ONE_HEAD,
+    "vcl_coreset": (*ONE_HEAD, *HEAD_A_TASK),
+    "vcl_coreset_k_centre": (*ONE_HEAD, *HEAD_A_TASK),
+    "sgd_multi_head": HEAD_A_TASK,
+    "vcl_multi_head": HEAD_A_TASK,
+    "single_task": (*ONE_HEAD, *HEAD_A_TASK),
+    "joint": (*ONE_HEAD, *HEAD_A_TASK),
+}
+"""Rows, and the scenarios that each serves, its own in Figure 1 first. Coresets and bounds go with the heads that their
+scenario asks for."""
+ROWS = tuple(LAYOUTS)
+
+DATASETS = {
+    "split_digits": {"hidden": (64,)},
+    "split_mnist": {},
+    "split_fmnist": {},
+    "toy_pan": {"hidden": (10, 10)},
+    "toy_gaussians": {"hidden": (10, 10)},
+}
+"""Widths where they are not the paper's two layers of 200."""
+
+DIGITS_VCL = {"epochs": 30, "batch_size": 64, "learning_rate": 1e-2, "num_samples": 4, "num_samples_predict": 20}
+TOY_VCL = {"epochs": 1000, "batch_size": None, "learning_rate": 1e-2, "num_samples": 3, "restart": True}
+VCL_SETTINGS: dict[str, dict[str, Any]] = {
+    "split_digits": {**DIGITS_VCL, "coreset_per_task": 50},
+    "toy_pan": {**TOY_VCL, "coreset_per_task": 40},
+    "toy_gaussians": {**TOY_VCL, "epochs": 500, "coreset_per_task": 40},
+}
+"""VCL's settings where they differ from the reference's, its defaults. Coresets hold 200 points elsewhere."""
+
+SGD_SETTINGS: dict[str, dict[str, Any]] = {
+    "split_digits": {"epochs": 20, "batch_size": 32},
+    "toy_pan": {"epochs": 200, "learning_rate": 1e-2},
+    "toy_gaussians": {"epochs": 50, "learning_rate": 1e-2},
+}
+"""Settings of SGD and of the bounds where they differ from Adam at 1e-3, batches of 128 and 10 epochs."""
+
+QUICK_EPOCHS = {"vcl": {"split_digits": 30, "toy_pan": 200, "toy_gaussians": 100}, "sgd": {"split_digits": 20}}
+"""Epochs of the quick preset; elsewhere 2 for VCL, and for SGD and the bounds what the paper preset has, up to 50."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Parameters of the notebook and of ``paper-lib run vcl_split_mnist``.
+
+    Attributes:
+        dataset: stream of tasks.
+        scenario: which units compete, and whether the task is named; None for each row's own in Figure 1.
+        preset: ``quick`` for a look (seconds on digits), ``paper`` for the reference's epochs.
+        seeds: seeds that advance together.
+        device: ``cpu`` or ``cuda:0``.
+        methods: rows to run.
+        epochs: passes over each task; None for the preset's.
+        batch_size: points a step; None for the preset's.
+        learning_rate: of Adam; None for the preset's.
+        coreset_per_task: points that the rows with a coreset keep of each task; None for the preset's.
+        coreset_selection: how ``vcl_coreset`` chooses them; None for at random.
+    """
+
+    dataset: str = "split_digits"
+    scenario: str | None = None
+    preset: str = "quick"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    device: str = "cpu"
+    methods: tuple[str, ...] = ("sgd_single_head", "vcl_single_head", "sgd_multi_head", "vcl_multi_head", "joint")
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    coreset_per_task: int | None = None
+    coreset_selection: Literal["random", "k_centre"] | None = None
+
+    def __post_init__(self):
+        one_of("dataset", self.dataset, DATASETS)
+        one_of("preset", self.preset, PRESETS)
+        for row in self.methods:
+            one_of("methods", row, ROWS)
+        if self.coreset_selection is not None:
+            one_of("coreset_selection", self.coreset_selection, ("random", "k_centre"))
+        if self.scenario is None:
+            return
+        one_of("scenario", self.scenario, SCENARIOS)
+        for row in self.methods:
+            if self.scenario not in LAYOUTS[row]:
+                why = (
+                    "a head a task, and the scenario does not name the task"
+                    if LAYOUTS[row] == HEAD_A_TASK
+                    else "one head, and the scenario asks for one a task"
+                )
+                serving = ", ".join(r for r in ROWS if self.scenario in LAYOUTS[r])
+                raise ValueError(
+                    f"scenario={self.scenario!r} cannot be served by {row!r}: it has {why}; {row} serves "
+                    f"{' or '.join(LAYOUTS[row])}, and {self.scenario} is served by {serving}"
+                )
+        if self.dataset.startswith("toy") and self.scenario == "class_incremental":
+            raise ValueError(
+                f"scenario='class_incremental' cannot be served by dataset={self.dataset!r}, whose tasks share two "
+                "classes; use domain_incremental or task_incremental"
+            )
+
+
+OVERRIDES = ("epochs", "batch_size", "learning_rate", "coreset_per_task", "coreset_selection")
+"""Fields that replace a preset's value."""
+
+
+def method(row: str, config: Config) -> Method:
+    """The configured method of a row."""
+    dataset, coreset = config.dataset, row.startswith("vcl_coreset")
+    changes = {name: value for name in OVERRIDES if (value := getattr(config, name)) is not None}
+    size, selection = changes.pop("coreset_per_task", None), changes.pop("coreset_selection", "random")
+    if row.startswith("vcl"):
+        settings = {"coreset_per_task": 200, **DATASETS[dataset], **VCL_SETTINGS.get(dataset, {})}
+        settings["coreset_per_task"] = (settings["coreset_per_task"] if size is None else size) if coreset else 0
+        if coreset:
+            settings["coreset_selection"] = "k_centre" if row == "vcl_coreset_k_centre" else selection
+        chosen: Method = VCL(**settings)
+        quick = QUICK_EPOCHS["vcl"].get(dataset, 2)
+    else:
+        make = {"joint": joint, "single_task": single_task}.get(row, sgd)
+        chosen = make(**DATASETS[dataset], **SGD_SETTINGS.get(dataset, {}))
+        quick = QUICK_EPOCHS["sgd"].get(dataset, min(chosen.epochs, 50))
+    if config.preset == "quick":
+        changes.setdefault("epochs", quick)
+    return replace(chosen, **changes)
+
+
+def jobs(config: Config) -> list[runs.Job]:
+    """One job a row."""
+    overridden = any(getattr(config, name) is not None for name in OVERRIDES)
+    return [
+        runs.Job(
+            "vcl_split_mnist",
+            VERSION,
+            row,
+            method(row, config),
+            {"dataset": config.dataset, "scenario": config.scenario or LAYOUTS[row][0], "scaling": "unit"},
+            f"{config.preset}+overrides" if overridden else config.preset,
+        )
+        for row in config.methods
+    ]
+
+
+def run(config: Config) -> pd.DataFrame:
+    """Scores of every row, seed and pair of tasks, as a tidy table."""
+    return runs.execute(jobs(config), config.seeds, config.device)
+
+
+def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
+    """Accuracy matrices ``(seed, task_trained, task_tested)`` of every row of a table of one data set.
+
+    A network a task keeps each task's network, so the accuracy of ``single_task`` on a task stays what it was when the
+    task was learned: the single-task bound.
+    """
+    found = {str(m): metrics.accuracy_matrices(part)[1] for m, part in table.groupby("method", sort=False)}
+    if "single_task" in found:
+        diagonal = np.diagonal(found["single_task"], axis1=-2, axis2=-1)
+        seen = np.tri(diagonal.shape[-1], dtype=bool)
+        found["single_task"] = np.where(seen, diagonal[:, None, :], np.nan)
+    return {row: found[row] for row in ROWS if row in found}
+
+
+def curves(table: pd.DataFrame) -> dict[str, NDArray]:
+    """Average accuracy ``P_k`` over the tasks so far, ``(seed, task)``, of every row of a table of one data set."""
+    return {row: metrics.average_accuracy(a) for row, a in matrices(table).items()}
+
+
+def stored(dataset: str, scenario: str | None = None) -> pd.DataFrame:
+    """The stored runs at paper scale of a data set; no rows where none has been run.
+
+    Args:
+        dataset: one of ``DATASETS``.
+        scenario: of all rows; None for each row's own, as in Figure 1.
+    """
+    try:
+        table = runs.stored("vcl_split_mnist")
+    except FileNotFoundError:
+        return pd.DataFrame(columns=runs.COLUMNS)
+    own = table.method.map({row: served[0] for row, served in LAYOUTS.items()})
+    wanted = table.scenario == (own if scenario is None else scenario)
+    return table[(table.dataset == dataset) & (table.preset == "paper") & wanted]
+
+
+def class_incremental(seeds: Sequence[int]) -> dict[str, NDArray]:
+    """Accuracy matrices of the quick class-incremental runs on digits, with one head and of the joint bound."""
+    methods = ("sgd_single_head", "vcl_single_head", "joint")
+    return matrices(run(Config(scenario="class_incremental", methods=methods, seeds=tuple(seeds))))
+
+
+def by_dataset(summary: Callable[[pd.DataFrame], pd.DataFrame], datasets: Sequence[str]) -> pd.DataFrame:
+    """A summary (``scores`` or ``statements``) of the stored runs of several data sets, of those that have any."""
+    parts = {name: summary(stored(name)) for name in datasets}
+    parts = {name: part for name, part in parts.items() if not part.empty}
+    return pd.concat(parts, names=["dataset"]) if parts else pd.DataFrame()
+
+
+def scores(table: pd.DataFrame) -> pd.DataFrame:
+    """Each row of a table of one data set, percent.
+
+    Returns:
+        A line a row: ``scenario``; mean and sd of the final accuracy ``P_T`` and of the triangle mean; ``learned``, the
+        accuracy on a task just learned; ``n`` seeds, and ``scale``, ``paper`` or ``reduced`` (fewer seeds or epochs).
+    """
+    scenario = dict(zip(table.method, table.scenario, strict=True))
+    full = set(table[table.preset == "paper"].method)
+    lines = []
+    for row, a in matrices(table).items():
+        final, triangle, learned = (
+            metrics.summarise(100 * score(a))
+            for score in (metrics.final_accuracy, metrics.triangle_mean, metrics.learning_accuracy)
+        )
+        lines.append(
+            {
+                **{"method": row, "scenario": scenario[row].removesuffix("_incremental")},
+                **{"P_T": final.mean, "P_T sd": final.sd, "triangle": triangle.mean, "triangle sd": triangle.sd},
+                **{"learned": learned.mean, "n": final.n},
+                "scale": "paper" if row in full and final.n >= NUM_SEEDS else "reduced",
+            }
+        )
+    return pd.DataFrame(lines).set_index("method") if lines else pd.DataFrame()
+
+
+STATEMENTS = (
+    ("vcl_single_head", "sgd_single_head", "one head: VCL over SGD"),
+    ("vcl_multi_head", "vcl_single_head", "VCL: a head a task over one head"),
+    ("vcl_multi_head", "sgd_multi_head", "a head a task: VCL over SGD"),
+    ("joint", "vcl_single_head", "joint training over VCL with one head"),
+)
+"""What Figure 1 compares: a row, the row that it is held against, and the comparison in words."""
+
+
+def statements(table: pd.DataFrame) -> pd.DataFrame:
+    """Differences of final accuracy seed by seed, in percentage points, for the comparisons that a table's rows allow.
+
+    Returns:
+        A line a comparison: mean ``difference``, its ``se``, the 95 % interval and ``n``.
+    """
+    final = {row: metrics.final_accuracy(a) for row, a in matrices(table).items()}
+    lines = []
+    for row, other, words in STATEMENTS:
+        if row in final and other in final and len(final[row]) == len(final[other]):
+            paired = metrics.paired_difference(100 * final[row], 100 * final[other])
+            lines.append(
+                {
+                    **{"comparison": words, "difference": paired.mean, "se": paired.se},
+                    **{"lower": paired.lower, "upper": paired.upper, "n": paired.n},
+                }
+            )
+    return pd.DataFrame(lines).set_index("comparison") if lines else pd.DataFrame()
+
+
+PAPER = {
+    ("vcl_single_head", "split_mnist"): (33.01, 0.08),
+    ("vcl_single_head", "split_fmnist"): (32.77, 1.25),
+    ("vcl_coreset", "split_mnist"): (52.98, 18.56),
+    ("vcl_coreset", "split_fmnist"): (61.12, 16.96),
+}
+"""Kessler et al. 2023, Table 1, percent; the second number is called a standard error over 10 seeds."""
+
+
+def printed_numbers(num_tasks: int = 5) -> pd.DataFrame:
+    """What the printed accuracies of VCL without a coreset are of a learner that knows its last task alone, percent.
+
+    Returns:
+        A line a data set: the ``printed`` number; the accuracy ``a`` on a task just learned that it asks for if it is a
+        final accuracy (``a if P_5``) and if it is a triangle mean (``a if triangle``); the final accuracy ``P_5`` and
+        the ``triangle`` mean of complete forgetting with the latter.
+    """
+    unit = metrics.complete_forgetting(1.0, num_tasks)
+    lines = []
+    for (row, dataset), (printed, _) in PAPER.items():
+        if row != "vcl_single_head":
+            continue
+        needed = printed / unit.triangle_mean
+        final, triangle = metrics.complete_forgetting(needed, num_tasks)
+        lines.append(
+            {
+                **{"dataset": dataset, "printed": printed, "a if P_5": printed / unit.final_accuracy},
+                **{"a if triangle": needed, "P_5": final, "triangle": triangle},
+            }
+        )
+    return pd.DataFrame(lines).set_index("dataset")
+
+
+def comparison() -> pd.DataFrame:
+    """Table 1's VCL rows beside the stored runs, percent; only the paper's columns where none has been run.
+
+    Returns:
+        A line a row and data set: ``paper`` and its ``pm``, then the columns of ``scores`` and a ``verdict`` on the
+        triangle mean, ``agrees`` where it lies within the paper's margin and two of our standard errors. What is not at
+        paper scale carries none.
+    """
+    lines = []
+    for (row, dataset), (paper, margin) in PAPER.items():
+        line: dict[str, Any] = {"dataset": dataset, "method": row, "paper": paper, "pm": margin}
+        mine = scores(stored(dataset, "class_incremental"))
+        if row in mine.index:
+            ours = mine.loc[row]
+            gap, se = ours["triangle"] - paper, ours["triangle sd"] / ours["n"] ** 0.5
+            verdict = "agrees" if abs(gap) <= margin + 2 * se else ("above" if gap > 0 else "below")
+            line |= {**ours.drop("scenario"), "verdict": verdict if ours["scale"] == "paper" else ""}
+        else:
+            line |= {"n": 0, "scale": "not run", "verdict": ""}
+        lines.append(line)
+    return pd.DataFrame(lines).set_index(["dataset", "method"])
