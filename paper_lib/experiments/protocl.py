@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -260,25 +261,30 @@ def comparison(dataset: str) -> pd.DataFrame:
 
 
 def targets(dataset: str) -> pd.DataFrame:
-    """What the corrected method set out to reach and reached, alone and against replay seed by seed, percent."""
-    matrices = curves(paper_scale(dataset))
+    """What the corrected method set out to reach and reached, alone and against replay seed by seed, percent.
+
+    Returns:
+        ``target``, ``reached``, ``n`` seeds, and ``met``: ``yes``, ``no``, or ``open`` with fewer seeds than the paper's.
+    """
+    table = paper_scale(dataset)
+    runs_of = {row: metrics.accuracy_matrices(table[table.method == row]) for row in ("protocl", "replay")}
+    seeds, matrices = runs_of["protocl"]
     scores = {"triangle_mean": metrics.triangle_mean, "final_accuracy": metrics.final_accuracy}
     lines = [
-        {
-            "what": name,
-            "target": f">= {value}",
-            "reached": (mean := 100 * scores[name](matrices["protocl"]).mean()),
-            "met": "yes" if mean >= value else "no",
-        }
+        (name, f">= {value}", value, 100 * scores[name](matrices).mean(), len(seeds))
         for name, value in TARGETS[dataset].items()
     ]
-    paired = metrics.paired_difference(*(metrics.final_accuracy(matrices[row]) for row in ("protocl", "replay")))
-    lines.append(
-        {
-            "what": "final_accuracy over replay's",
-            "target": f">= {-200 * paired.se:.2f} (2 se)",
-            "reached": 100 * paired.mean,
-            "met": "yes" if paired.mean >= -2 * paired.se else "no",
-        }
-    )
-    return pd.DataFrame(lines).set_index("what")
+    common = np.intersect1d(seeds, runs_of["replay"][0])
+    finals = (metrics.final_accuracy(a[np.isin(own, common)]) for own, a in runs_of.values())
+    paired = metrics.paired_difference(*finals)
+    margin = -200 * paired.se
+    lines.append(("final_accuracy over replay's", f">= {margin:.2f} (2 se)", margin, 100 * paired.mean, paired.n))
+    return pd.DataFrame(
+        [
+            {
+                **{"what": what, "target": text, "reached": reached, "n": n},
+                "met": "open" if n < PAPER_SEEDS else "yes" if reached >= least else "no",
+            }
+            for what, text, least, reached, n in lines
+        ]
+    ).set_index("what")
