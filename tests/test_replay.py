@@ -65,7 +65,7 @@ def learned_one(method, spec, task, seeds):
 @pytest.mark.parametrize(("scenario", "competitors"), [("class_incremental", 10), ("task_incremental", 2)])
 def test_loss_of_the_uniform_predictor_is_the_log_of_the_competing_units(digits, scenario, competitors):
     spec = make_stream("split_digits", scenario).spec
-    method = replace(SMALL, learning_rate=0.0, epochs=1)
+    method = replace(SMALL, learning_rate=1e-30, epochs=1)
     state = method.init(spec, (0, 1), "cpu")
     state = state._replace(params=tuple(torch.zeros_like(p) for p in state.params))
     _, info = method.learn(state, digits.train[1])
@@ -79,7 +79,7 @@ def test_loss_of_the_uniform_predictor_is_the_log_of_the_competing_units(digits,
 def test_replay_weight_weighs_memory_in_the_mean(weight):
     """Two points, one of them remembered, under a network of zeros with unlike biases: the loss by hand."""
     spec = Spec("two", "class_incremental", (1,), ((0,), (1,)), (("a",), ("b",)), (0.0,), (1.0,))
-    method = Replay(hidden=(), epochs=1, batch_size=2, learning_rate=0.0, memory_per_task=1, replay_weight=weight)
+    method = Replay(hidden=(), epochs=1, batch_size=2, learning_rate=1e-30, memory_per_task=1, replay_weight=weight)
     state = method.init(spec, (0,), "cpu")
     bias = torch.tensor([[[0.0, 1.0]]])
     state = state._replace(params=(torch.zeros_like(state.params[0]), bias))
@@ -131,7 +131,7 @@ def test_restarting_makes_single_task_training_know_nothing_of_the_tasks_before(
 
 def test_joint_training_is_training_on_all_points_so_far(digits):
     """Memory of everything plus the task, refitted, sees the same points as one task that holds them all."""
-    method = replay.joint(hidden=(16,), epochs=1, batch_size=10_000, learning_rate=0.01)
+    method = replay.joint(hidden=(16,), epochs=1, batch_size=10_000, learning_rate=1e-301)
     after, info = learned(method, digits, (0,), 2)
     both = Task(1, torch.cat([t.x for t in digits.train[:2]]), torch.cat([t.y for t in digits.train[:2]]))
     alone, whole = learned_one(method, digits.spec, both, (0,))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from paper_lib import driver, runs
+from paper_lib import driver, metrics, runs
 from paper_lib.methods.replay import Replay
 
 METHOD = Replay(hidden=(4,), epochs=2, batch_size=128, memory_per_task=5)
@@ -150,20 +150,6 @@ def test_a_damaged_record_is_an_error_that_says_how_to_go_on(content):
         runs.execute([JOB], (0,))
 
 
-def test_matrices_come_back_from_a_table():
-    scores = np.where(np.tri(3, dtype=bool), np.random.default_rng(0).random((2, 3, 3)), np.nan)
-    head = {"experiment": "e", "dataset": "d", "scenario": "s", "preset": "p", "key": "k"}
-    made = [
-        {**head, "method": m, "seed": seed, "scores": {"accuracy": (sign * scores[row]).tolist(), "nll": [[1.0]]}}
-        for m, sign in (("one", 1), ("other", -1))
-        for seed, row in ((10, 1), (9, 0))
-    ]
-    found = runs.matrices(runs.tidy(made).sample(frac=1, random_state=0))
-    assert set(found) == {("one", "d", "s", "p"), ("other", "d", "s", "p")}
-    np.testing.assert_array_equal(found["one", "d", "s", "p"], scores)
-    np.testing.assert_array_equal(found["other", "d", "s", "p"], -scores)
-
-
 def test_a_table_that_is_not_there_is_an_error_that_names_those_that_are():
     runs.RESULTS.mkdir()
     (runs.RESULTS / "protocl.csv").touch()
@@ -201,11 +187,9 @@ def test_tabulating_replaces_the_rows_of_a_run_made_again_and_keeps_all_others(f
     before = [p.read_bytes() for p in sorted(runs.RESULTS.iterdir())]
     runs.tabulate("made_up")
     assert [p.read_bytes() for p in sorted(runs.RESULTS.iterdir())] == before
-    np.testing.assert_allclose(
-        runs.matrices(merged)["sgd", "split_digits", "class_incremental", "quick"][0],
-        np.array(runs.read(next(p for p in records() if "sgd" in str(p)))["scores"]["accuracy"], float),
-        rtol=1e-5,
-    )
+    _, matrices = metrics.accuracy_matrices(merged[merged.method == "sgd"])
+    record = runs.read(next(p for p in records() if "sgd" in str(p)))
+    np.testing.assert_allclose(matrices[0], np.array(record["scores"]["accuracy"], float), rtol=1e-5)
 
 
 def test_of_two_records_of_a_seed_the_later_one_is_tabulated(monkeypatch):
