@@ -264,7 +264,7 @@ def targets(dataset: str) -> pd.DataFrame:
     """What the corrected method set out to reach and reached, alone and against replay seed by seed, percent.
 
     Returns:
-        ``target``, ``reached``, ``n`` seeds, and ``met``: ``yes``, ``no``, or ``open`` with fewer seeds than the paper's.
+        ``target``, ``reached``, ``n`` seeds, and ``met``: ``yes``, ``no``, or ``open`` with too few seeds.
     """
     table = paper_scale(dataset)
     runs_of = {row: metrics.accuracy_matrices(table[table.method == row]) for row in ("protocl", "replay")}
