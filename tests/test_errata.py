@@ -23,6 +23,11 @@ def test_corrected_agrees_with_the_independent_route_and_printed_does_not(result
         assert abs(row.printed - row.independent) > 5 * tolerance * abs(row.independent), row
 
 
+def test_rounded_keeps_what_is_read(result):
+    text = errata.rounded(result.checks)
+    assert text.loc["M5", ["printed", "corrected", "independent"]].tolist() == ["1.7", "0.85", "0.85"]
+
+
 def test_every_point_has_a_check(result):
     assert list(dict.fromkeys(result.checks.point)) == [f"M{i}" for i in range(1, 10)]
 

@@ -27,6 +27,9 @@ EXCESS = pd.DataFrame(
     [(s, b, n, t, 0.1 / n) for s in (0, 1) for b in (1.0, 10.0) for n in (5, 50) for t in (1, 2)],
     columns=["seed", "noise_precision", "num_points", "task_trained", "excess_mse"],
 )
+DRIFT = pd.DataFrame(
+    {"step": [0, 1, 2], "printed": [1.0, 2, 4], "corrected": [1.0, 0.8, 0.6], "simulated": [1, 0.8, 0.6]}
+)
 SWAP = pd.DataFrame({"num_points": [1, 2, 4], "exact": [-3.0, -2.0, -1.0], "product": [-3.0, -3.0, -3.1]})
 
 FIGURES = {
@@ -34,6 +37,11 @@ FIGURES = {
     "change_point_scores": lambda: plots.change_point_scores(SCORES),
     "excess_error": lambda: plots.excess_error(EXCESS, 1 / 12),
     "recursive_bayes": lambda: plots.recursive_bayes(recursion(ScenariosConfig(num_tasks=3))),
+    "drift_variance": lambda: plots.drift_variance(DRIFT),
+    "sd_bound": lambda: plots.sd_bound([0, 50, 100], 50 / 3, {"a row": 18.56}),
+    "complete_forgetting": lambda: plots.complete_forgetting(
+        [90, 100], {"triangle mean": [30, 33.3], "final": [18, 20]}, {"a row": (99, 33)}
+    ),
     "monte_carlo_check": lambda: plots.monte_carlo_check(
         [1, 2], [0.2, 0.3], [0.21, 0.3], [0.01, 0.02], x_label="x", y_label="y"
     ),
@@ -78,3 +86,8 @@ def test_evidence_bars_stand_on_one_another_and_end_at_the_evidence_of_all_data(
     ends = [bar.get_y() + bar.get_height() for bar in bars]
     np.testing.assert_allclose([bar.get_y() for bar in bars][1:], ends[:-1])
     assert ends[-1] == pytest.approx(shown.batch_log_evidence)
+
+
+def test_the_largest_standard_error_of_ten_accuracies_is_drawn_as_computed():
+    line = plots.sd_bound([0, 100], 50 / 3, {}).axes[0].lines[0]
+    np.testing.assert_allclose(line.get_ydata(), [0, 50 / 3])  # five zeros and five hundreds: sd 52.7

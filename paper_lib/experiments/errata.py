@@ -116,6 +116,12 @@ def run(config: Config) -> Result:
     return Result(pd.DataFrame(rows), drift)
 
 
+def rounded(checks: pd.DataFrame, digits: int = 3) -> pd.DataFrame:
+    """The checks as text of so many significant digits, to be read."""
+    numbers = ["printed", "corrected", "independent"]
+    return checks.assign(**checks[numbers].map(lambda value: f"{value:.{digits}g}")).set_index("point")
+
+
 def ou_variance(config: Config) -> pd.DataFrame:
     """M1: variance of a weight that drifts without data, from variance 1, by both exponents and by simulated paths."""
     eta_var, rng = 0.1, np.random.default_rng([config.seed, 1])
