@@ -267,15 +267,15 @@ def targets(dataset: str) -> pd.DataFrame:
         ``target``, ``reached``, ``n`` seeds, and ``met``: ``yes``, ``no``, or ``open`` with too few seeds.
     """
     table = paper_scale(dataset)
-    runs_of = {row: metrics.accuracy_matrices(table[table.method == row]) for row in ("protocl", "replay")}
-    seeds, matrices = runs_of["protocl"]
+    seeds, matrices = metrics.accuracy_matrices(table[table.method == "protocl"])
     scores = {"triangle_mean": metrics.triangle_mean, "final_accuracy": metrics.final_accuracy}
     lines = [
         (name, f">= {value}", value, 100 * scores[name](matrices).mean(), len(seeds))
         for name, value in TARGETS[dataset].items()
     ]
-    common = np.intersect1d(seeds, runs_of["replay"][0])
-    finals = (metrics.final_accuracy(a[np.isin(own, common)]) for own, a in runs_of.values())
+    replayed, of_replay = metrics.accuracy_matrices(table[table.method == "replay"])
+    common = np.intersect1d(seeds, replayed)
+    finals = (metrics.final_accuracy(a[np.isin(own, common)]) for own, a in ((seeds, matrices), (replayed, of_replay)))
     paired = metrics.paired_difference(*finals)
     margin = -200 * paired.se
     lines.append(("final_accuracy over replay's", f">= {margin:.2f} (2 se)", margin, 100 * paired.mean, paired.n))
