@@ -1,0 +1,106 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # ProtoCL: Bayes over class prototypes
+#
+# Does a learner remember if it models how the data come about, class by class, rather than its network's weights?
+# Section 6 of {cite:p}`kessler2023sequential` embeds an input with a network, gives every class a Gaussian prototype
+# in the embedding {eq}`eq:protocl_model`, and updates prototypes and label frequencies exactly
+# {eq}`eq:protocl_updates`. The embedding is trained on the joint predictive {eq}`eq:protocl_predictive`, over the
+# current task united with a memory of 200 points a task. The paper reports 93.73 % on Split-MNIST and 82.73 % on
+# Split-FMNIST (Table 1), and 33.25 % without memory.
+#
+# `protocl` below is the corrected method: one posterior shared by a batch, no label of the test set seen, dropout off
+# in evaluation. `replay` has the same memory and no prototypes; `joint` trains on all tasks so far.
+
+# %%
+from IPython.display import display
+from myst_nb import glue
+
+from paper_lib import metrics, plots
+from paper_lib.experiments import protocl, protocl_tuning
+from paper_lib.notebook import from_notebook
+
+# %% tags=["parameters"]
+dataset = "split_digits"  # split_digits, split_mnist, split_fmnist, split_cifar10, split_cifar100 or split_cifar10_100
+scenario = "class_incremental"  # class_incremental, domain_incremental or task_incremental
+preset = "quick"  # quick, or paper for the paper's epochs
+seeds = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
+device = "cpu"  # cpu or cuda:0
+methods = ["protocl", "replay", "joint", "sgd"]  # also protocl_as_published and protocl_no_memory
+eval_split = "test"  # or validation, a tenth of the training data
+epochs = None  # passes over each task, if not the preset's
+batch_size = None  # points a step, if not the preset's
+learning_rate = None  # of Adam, if not the preset's
+weight_decay = None  # L2 term, if not the preset's
+dropout = None  # rate, if not the preset's
+memory_per_task = None  # points kept of each task, if not the preset's
+evidence_mode = None  # cumulative, recompute_final or recompute_each_epoch, if not the preset's
+class_prior = None  # counts or uniform, if not the preset's
+forget = None  # factor on earlier evidence in every step, if not the preset's
+
+# %%
+config = from_notebook(protocl.Config, globals())
+table = protocl.run(config)
+curves = protocl.curves(table, metrics.average_accuracy)
+
+# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far against the number of tasks learned. Joint training stays at the top, ProtoCL and replay fall a little with each task, SGD without memory falls to one over the number of tasks."}}
+plots.accuracy_over_tasks(curves)
+
+# %%
+final = {row: values[:, -1].mean() for row, values in curves.items()}
+num_classes = 10 if scenario == "class_incremental" else 2
+assert "protocl" not in final or scenario != "class_incremental" or final["protocl"] > 3 / num_classes
+
+# %% [markdown]
+# ## At the paper's scale
+#
+# Ten seeds, the paper's epochs, networks and memory, the test set; settings chosen on validation data with the same
+# budget for ProtoCL and replay. The paper defines its metric as the accuracy over all tasks at the end, $P_5$
+# {eq}`eq:metrics`. Its numbers are reproduced instead by the mean over the whole triangle of the accuracy matrix,
+# which also counts how well early tasks were known early: so both stand in every row, and the verdict is on the
+# triangle mean. `protocl_as_published` is the release's configuration (each place in a batch keeps its own posterior,
+# dropout stays on) without its updates on evaluation labels. Rows of fewer than ten seeds are marked reduced.
+
+# %%
+comparison = {name: protocl.comparison(name) for name in ("split_mnist", "split_fmnist")}
+for name, lines in comparison.items():
+    print(name)
+    display(lines.round(2))
+    glue(f"protocl_{name}", lines.round(2), display=False)
+
+# %% [markdown]
+# What the corrected method set out to reach, and how it stands to replay with the same memory and tuning budget, seed
+# by seed:
+
+# %%
+for name in comparison:
+    lines = protocl.targets(name).round(2)
+    print(name)
+    display(lines)
+    glue(f"protocl_targets_{name}", lines, display=False)
+
+# %% mystnb={"image": {"alt": "Accuracy matrices on Split-MNIST, one a method: after each task in rows, on each task in columns. Without memory only the last task is known; with memory every task is, and joint training is nearly uniform."}}
+stored = protocl.paper_scale("split_mnist")
+plots.accuracy_matrices(protocl.curves(stored))
+
+# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far on Split-MNIST at the paper's scale, mean and standard deviation over ten seeds for every method, between the bounds of joint training and SGD."}}
+plots.accuracy_over_tasks(protocl.curves(stored, metrics.average_accuracy))
+
+# %% [markdown]
+# ## How the settings were chosen
+#
+# Twenty configurations a method and data set, on validation data; the two best after ten epochs went on to the paper's
+# fifty. Every finalist lost accuracy on the way: with 200 points a task, more passes fit the memory and not the classes.
+# So the runs above, which keep the paper's fifty epochs, are not the best that the method can do with this memory.
+
+# %%
+for name in comparison:
+    print(name)
+    display(protocl_tuning.longer(name).round(4))
