@@ -13,7 +13,7 @@
 # {eq}`eq:protocl_model` in closed form. Here each step stands beside a computation that does not use its formula.
 
 # %%
-from paper_lib import plots
+from paper_lib import plots, schematics
 from paper_lib.experiments import protocl_derivation
 from paper_lib.notebook import from_notebook
 
@@ -28,6 +28,16 @@ seed = 0  # of every random number
 # %%
 config = from_notebook(protocl_derivation.Config, globals())
 result = protocl_derivation.run(config)
+
+# %% [markdown]
+# ## The model
+#
+# Figure 6 of the paper. A label has a probability $p_y$, a class has a prototype $\bar z_y$, and an input's embedding
+# lies about the prototype of its class; Dirichlet and Gaussian beliefs about them stay Dirichlet and Gaussian.
+
+# %% mystnb={"image": {"alt": "Left, the graphical model: fixed alpha gives class probabilities p, which give a label y; fixed mean and precision give a prototype for each class; label, prototype and noise give the embedding z, which the encoder computes from the input x. Right, an embedding space with three classes of points, each with the mean of its prototype, a ring for the uncertainty of that mean, wider for fewer points, and a shade for the spread of points; dashed lines join a test point to the three means."}}
+figure = schematics.protocl_model()
+figure
 
 # %% [markdown]
 # ## The probability of a class
@@ -80,11 +90,9 @@ assert (result.updates.difference < 1e-12).all()
 # product starts from the prior each time.
 
 # %% mystnb={"image": {"alt": "Log predictive a point against the number of points of one class: equal for one point, then the exact integral rises steeply while the printed product of one-point integrals stays flat."}}
-plots.prototype_swap(result.swap)
-
-# %%
 assert abs(result.swap.exact[0] - result.swap["product"][0]) < 1e-9
 assert (result.swap.exact > result.swap["product"])[1:].all()
+plots.prototype_swap(result.swap)
 
 # %% [markdown]
 # **What agrees.** The class probability, the integral and the updates are right as printed. **What does not.** The
