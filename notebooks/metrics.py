@@ -69,7 +69,7 @@ plots.accuracy_over_tasks({name: average_accuracy(a) for name, a in matrices.ite
 metrics.identified()
 
 # %% mystnb={"image": {"alt": "Triangle mean and final accuracy of a learner that forgets all, against its accuracy on the task just learned: two lines, to 33.3 and to 20 percent at full accuracy. Three printed numbers of the paper lie on the upper line at accuracies of 98 to 100 percent, far above the lower one."}}
-single = np.linspace(60, 100, 41)
+single = np.linspace(95, 100, 51)
 figure = plots.complete_forgetting(
     single,
     {

@@ -507,6 +507,6 @@ def complete_forgetting(single: Sequence[float], scores: Mapping[str, Sequence[f
         ax.plot(single, values, color=colour, ls=line, label=name)
     for (name, (at, value)), marker in zip(printed.items(), ("o", "s", "D"), strict=False):
         ax.plot(at, value, marker, color=VERMILION, ms=7, label=f"printed: {name}, {value:.2f}")
-    ax.set(xlabel="accuracy on the task just learned (%)", ylabel="score (%)", ylim=(0, 40))
+    ax.set(xlabel="accuracy on the task just learned (%)", ylabel="score (%)", ylim=(15, 36))
     legend_below(figure, ax, 1)
     return figure
