@@ -86,7 +86,7 @@ for name in comparison:
     display(lines)
     glue(f"protocl_targets_{name}", lines, display=False)
 
-# %% mystnb={"image": {"alt": "Accuracy matrices on Split-MNIST, one a method: after each task in rows, on each task in columns. Without memory only the last task is known; with memory every task is, and joint training is nearly uniform."}}
+# %% mystnb={"image": {"alt": "Accuracy matrices on Split-MNIST, one a method: after each task in rows, on each task in columns. The diagonal is near 100 percent; below it accuracy falls with every task learned since, least for joint training and at once for SGD."}}
 stored = protocl.paper_scale("split_mnist")
 plots.accuracy_matrices(protocl.curves(stored))
 
