@@ -31,7 +31,7 @@ def killed_until_it_ends(folder, methods, moments):
         before = stamps(folder)
         process = start(folder, methods)
         while process.poll() is None and stamps(folder) == before:
-            time.sleep(0.001)
+            time.sleep(0.01)
         if process.poll() is None:
             time.sleep(moment)
         if process.poll() is None:
