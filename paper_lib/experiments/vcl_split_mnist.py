@@ -62,7 +62,7 @@ VCL_SETTINGS: dict[str, dict[str, Any]] = {
     "toy_gaussians": {**TOY_VCL, "epochs": 500, "coreset_per_task": 40},
 }
 """VCL's settings where they differ from the reference's, its defaults. Coresets hold 200 points elsewhere. On the toys
-every task starts from small random means, as Swaroop et al. do it: started at the last posterior, ten units a layer find
+every task starts from small random means, as Swaroop et al. do it: begun at the last posterior, ten units a layer find
 new tasks less often. No toy settings are published; these were found by trial on two seeds."""
 
 SGD_SETTINGS: dict[str, dict[str, Any]] = {
