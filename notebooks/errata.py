@@ -31,17 +31,41 @@ result = errata.run(config)
 # %% [markdown]
 # ## What is printed, and what holds
 #
-# | | where | printed | holds |
-# |---|---|---|---|
-# | M1 | App. G | $\sigma^2_{\text{prior}} = \eta^2 + (1-h)^{-2} \sigma^2_{\text{post}}$ | $\eta^2 + (1-h)^{2} \sigma^2_{\text{post}}$ |
-# | M2 | Sec. 5, App. G | $\eta^2 = \eta^2_{-i} H_{-ii}^\top H_{-ii}$ | $\eta^2 = \eta^2_{-i} H_{-ii}^\top H_{-ii} / H_{ii}^2$ |
-# | M3 | Lemma 1, App. G | $(y - g\, \theta^*)^2$ | $(\tilde y - g\, \theta^*)^2$ with $\tilde y = y - f(x; \theta_0) + g\, \theta_0$; the variance is one with all other weights held fixed |
-# | M4 | Sec. 6, App. F | $\int \prod_i \mathcal{N}(z_i; \bar z, \Sigma_\epsilon)\, p(\bar z)\, d\bar z = \prod_i \mathcal{N}(z_i; \mu, \Sigma_\epsilon + \Lambda^{-1})$, and $\prod_i p(y_i) = p(y)$ | equal for one point of a class only; a composite objective otherwise |
-# | M5 | Sec. 4 | $P_2 = p_{2,2} + p_{2,1}$ | $P_2 = (p_{2,2} + p_{2,1}) / 2$, as in App. B |
-# | M6 | Sec. 2.3 | maximise $\mathrm{KL}[q_t \,\Vert\, q_{t-1}] - \mathbb{E}_{q_t}[\log p(\mathcal{D}_t \,\vert\, \theta)]$ | minimise it {eq}`eq:vcl` |
-# | M7 | App. F | $\mathcal{N}(\mu_{t+1}, \Lambda_{t+1})$; $\mathcal{N}(\bar z; \mu_{y_{t+1}}, \Lambda^{-1}_{y_t})$ | $\mathcal{N}(\mu_{t+1}, \Lambda_{t+1}^{-1})$; $\mathcal{N}(\bar z; \mu_{y_t}, \Lambda^{-1}_{y_t})$; $\bar z$ names both a prototype and a batch's mean |
-# | M8 | Sec. 3 | the multi-task posterior's performance is an upper bound | a bound where the model is well specified, as App. B says |
-# | M9 | Sec. 6 | embeddings with isotropic variance; Gaussians with a diagonal covariance | isotropic noise and one precision a class, as in the release; a diagonal prior stays diagonal |
+# **M1** (App. G)
+# : Printed: $\sigma^2_{\text{prior}} = \eta^2 + (1-h)^{-2} \sigma^2_{\text{post}}$.
+#   Holds: $\eta^2 + (1-h)^{2} \sigma^2_{\text{post}}$.
+#
+# **M2** (Sec. 5, App. G)
+# : Printed: $\eta^2 = \eta^2_{-i} H_{-ii}^\top H_{-ii}$.
+#   Holds: $\eta^2 = \eta^2_{-i} H_{-ii}^\top H_{-ii} / H_{ii}^2$.
+#
+# **M3** (Lemma 1, App. G)
+# : Printed: $(y - g\, \theta^*)^2$.
+#   Holds: $(\tilde y - g\, \theta^*)^2$ with $\tilde y = y - f(x; \theta_0) + g\, \theta_0$; the variance is one with all other weights held fixed.
+#
+# **M4** (Sec. 6, App. F)
+# : Printed: $\int \prod_i \mathcal{N}(z_i; \bar z, \Sigma_\epsilon)\, p(\bar z)\, d\bar z = \prod_i \mathcal{N}(z_i; \mu, \Sigma_\epsilon + \Lambda^{-1})$, and $\prod_i p(y_i) = p(y)$.
+#   Holds: equal for one point of a class only; a composite objective otherwise.
+#
+# **M5** (Sec. 4)
+# : Printed: $P_2 = p_{2,2} + p_{2,1}$.
+#   Holds: $P_2 = (p_{2,2} + p_{2,1}) / 2$, as in App. B.
+#
+# **M6** (Sec. 2.3)
+# : Printed: maximise $\mathrm{KL}[q_t \,\Vert\, q_{t-1}] - \mathbb{E}_{q_t}[\log p(\mathcal{D}_t \,\vert\, \theta)]$.
+#   Holds: minimise it {eq}`eq:vcl`.
+#
+# **M7** (App. F)
+# : Printed: $\mathcal{N}(\mu_{t+1}, \Lambda_{t+1})$; $\mathcal{N}(\bar z; \mu_{y_{t+1}}, \Lambda^{-1}_{y_t})$.
+#   Holds: $\mathcal{N}(\mu_{t+1}, \Lambda_{t+1}^{-1})$; $\mathcal{N}(\bar z; \mu_{y_t}, \Lambda^{-1}_{y_t})$; $\bar z$ names both a prototype and a batch's mean.
+#
+# **M8** (Sec. 3)
+# : Printed: the multi-task posterior's performance is an upper bound.
+#   Holds: a bound where the model is well specified, as App. B says.
+#
+# **M9** (Sec. 6)
+# : Printed: embeddings with isotropic variance; Gaussians with a diagonal covariance.
+#   Holds: isotropic noise and one precision a class, as in the release; a diagonal prior stays diagonal.
 
 # %% [markdown]
 # ## Checks
