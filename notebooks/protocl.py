@@ -69,21 +69,19 @@ assert "protocl" not in final or scenario != "class_incremental" or final["proto
 # dropout stays on) without its updates on evaluation labels. Rows of fewer than ten seeds are marked reduced.
 
 # %%
-comparison = {name: protocl.comparison(name) for name in ("split_mnist", "split_fmnist")}
+comparison = {name: protocl.comparison(name).round(2) for name in ("split_mnist", "split_fmnist")}
 for name, lines in comparison.items():
-    print(name)
-    display(lines.round(2))
-    glue(f"protocl_{name}", lines.round(2), display=False)
+    display(name, lines)
+    glue(f"protocl_{name}", lines, display=False)
 
 # %% [markdown]
 # What the corrected method set out to reach, and how it stands to replay with the same memory and tuning budget, seed
 # by seed:
 
 # %%
-for name in comparison:
-    lines = protocl.targets(name).round(2)
-    print(name)
-    display(lines)
+targets = {name: protocl.targets(name).round(2) for name in comparison}
+for name, lines in targets.items():
+    display(name, lines)
     glue(f"protocl_targets_{name}", lines, display=False)
 
 # %% mystnb={"image": {"alt": "Accuracy matrices on Split-MNIST, one a method: after each task in rows, on each task in columns. The diagonal is near 100 percent; below it accuracy falls with every task learned since, least for joint training and at once for SGD."}}
