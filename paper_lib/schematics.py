@@ -282,7 +282,7 @@ def hmc_propagation(num_tasks: int = 3, num_draws: int = 400, seed: int = 0) -> 
         log_prior = mixture.score_samples(grid)
         _between(above, (0.5, -0.02), below, (0.5, 1.16), rf"HMC with $\mathcal{{D}}_{task + 1}$", (6, 0))
         if task + 1 < num_tasks:
-            _between(below, (1.01, 0.9), axes[0, task + 1], (0.04, -0.02), "fit a\ndensity", (-9, -2))
+            _between(below, (1.01, 0.9), axes[0, task + 1], (0.04, -0.02), "fit a\ndensity", (-17, -1))
     for ax in axes.flat:
         ax.set(xlim=(-3, 3), ylim=(-3, 3), aspect="equal", xticks=[], yticks=[])
         ax.spines[:].set_visible(True)
