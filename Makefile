@@ -16,6 +16,8 @@ STAMP    := $(VENV)/paper_lib-installed
 
 # With this variable set, a notebook stores no figure and still succeeds.
 unexport MPLBACKEND
+# Waiting threads sleep: spinning ones cost more than they gain wherever something else runs as well.
+export OMP_WAIT_POLICY := passive
 
 .PHONY: reproduce test check install lint book nbval notebooks clean
 .NOTPARALLEL:
