@@ -79,8 +79,7 @@ assert abs(recursion.log_evidence.sum() - recursion.batch_log_evidence) < 1e-8
 # what a decision can know. **What to note.** A head with a unit a class can also answer the easier questions, so a
 # class-incremental learner may be tested in every scenario; the reverse does not hold. For neural networks no posterior
 # is exact, and the chapters that follow ask what is left of the rule.
-
-# %% [markdown]
+#
 # ## What is done where the posterior is not exact
 #
 # The paper's Figure 2: sample the posterior of a task, fit a density to the samples, and use that density as the prior

@@ -339,8 +339,9 @@ def test_the_release_counts_classes_unequally():
     """Shares of the accumulated counts under the README's settings, as counted by hand in the audit of the release."""
     stream = make_stream("split_mnist", validation_fraction=1 / 6)
     config = replace(as_published("split_mnist"), hidden=(1,), embedding_dim=1, epochs=1)
-    outcome = driver.run(config, stream, (0,))
-    counts = outcome.info["concentration"][-1][0]
+    outcome = driver.run(config, stream, range(10))
+    # The classes of the 200 to 1,000 points in memory differ from seed to seed; their mean does not.
+    counts = outcome.info["concentration"][-1].mean(0)
     shares = counts / counts.sum()
     expected = [0.163, 0.185, 0.113, 0.116, 0.088, 0.082, 0.068, 0.072, 0.055, 0.056]
     np.testing.assert_allclose(shares, expected, atol=0.006)
