@@ -178,9 +178,19 @@ def test_without_stored_runs_the_comparison_shows_the_paper_alone(monkeypatch, t
     monkeypatch.setattr(runs, "RESULTS", tmp_path)
     assert experiment.stored("split_mnist").empty
     assert experiment.scores(experiment.stored("split_mnist")).empty
+    assert experiment.by_dataset(experiment.scores, DATASETS).empty
+    assert experiment.printed_numbers()["SGD's P_5"].isna().all()
     found = experiment.comparison()
     assert set(found.scale) == {"not run"} and set(found.verdict) == {""}
     assert found.loc[("split_mnist", "vcl_coreset"), "paper"] == 52.98
+
+
+def test_printed_numbers_stand_beside_what_stored_sgd_measures(monkeypatch, tmp_path):
+    monkeypatch.setattr(runs, "RESULTS", tmp_path)
+    table = tidy("sgd_single_head", [FORGETS] * 2, scenario="class_incremental")
+    table.to_csv(tmp_path / "vcl_split_mnist.csv", index=False)
+    line = experiment.printed_numbers().loc["split_mnist"]
+    assert (line["SGD's P_5"], line["SGD's triangle"]) == (pytest.approx(80 / 3), pytest.approx(45))
 
 
 def test_comparison_judges_paper_scale_alone(monkeypatch, tmp_path):

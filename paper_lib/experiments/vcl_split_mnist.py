@@ -299,7 +299,8 @@ def printed_numbers(num_tasks: int = 5) -> pd.DataFrame:
     Returns:
         A line a data set: the ``printed`` number; the accuracy ``a`` on a task just learned that it asks for if it is a
         final accuracy (``a if P_5``) and if it is a triangle mean (``a if triangle``); the final accuracy ``P_5`` and
-        the ``triangle`` mean of complete forgetting with the latter.
+        the ``triangle`` mean of complete forgetting with the latter; and what stored runs of SGD with one head, which
+        forgets completely, measure for the two (NaN where none has been run).
     """
     unit = metrics.complete_forgetting(1.0, num_tasks)
     lines = []
@@ -308,10 +309,13 @@ def printed_numbers(num_tasks: int = 5) -> pd.DataFrame:
             continue
         needed = printed / unit.triangle_mean
         final, triangle = metrics.complete_forgetting(needed, num_tasks)
+        forgets = scores(stored(dataset, "class_incremental")).T.get("sgd_single_head", {})
         lines.append(
             {
                 **{"dataset": dataset, "printed": printed, "a if P_5": printed / unit.final_accuracy},
                 **{"a if triangle": needed, "P_5": final, "triangle": triangle},
+                **{"SGD's P_5": float(forgets.get("P_T", "nan"))},
+                **{"SGD's triangle": float(forgets.get("triangle", "nan"))},
             }
         )
     return pd.DataFrame(lines).set_index("dataset")

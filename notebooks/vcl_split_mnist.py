@@ -1,0 +1,103 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Variational continual learning, with one head and with many
+#
+# Bayes' rule asks for the last posterior and for nothing else. Does a network remember if it is handed from task to
+# task as an approximate posterior? Variational continual learning takes a diagonal Gaussian and minimises
+# {eq}`eq:vcl`. Section 2.3 of {cite:p}`kessler2023sequential` finds that with a single head it "barely performs better
+# than SGD", and that what helps is a head for each task, of which Bayes' rule knows nothing.
+#
+# As in Figure 1, rows with one head are trained domain-incrementally (the same two units for every task) and rows with
+# a head a task are told the task. `joint` trains on all tasks so far. Further rows are `single_task`, and
+# `vcl_coreset` and `vcl_coreset_k_centre`, which keep points of every task aside until a prediction is asked for.
+
+# %%
+from IPython.display import display
+
+from paper_lib import metrics, plots
+from paper_lib.experiments import vcl_split_mnist
+from paper_lib.notebook import from_notebook
+
+# %% tags=["parameters"]
+dataset = "split_digits"  # split_digits, split_mnist, split_fmnist, toy_pan or toy_gaussians
+scenario = None  # None: each row's own; or domain_incremental, class_incremental or task_incremental for all
+preset = "quick"  # quick, or paper for the reference's epochs
+seeds = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
+device = "cpu"  # cpu or cuda:0
+methods = ["sgd_single_head", "vcl_single_head", "sgd_multi_head", "vcl_multi_head", "joint"]  # or those named above
+epochs = None  # passes over each task, if not the preset's
+batch_size = None  # points a step, if not the preset's
+learning_rate = None  # of Adam, if not the preset's
+coreset_per_task = None  # points that rows with a coreset keep of each task, if not the preset's
+coreset_selection = None  # of vcl_coreset: random or k_centre, if not the preset's
+
+# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far against the number of tasks learned. Joint training and both rows with a head a task stay near the top; SGD and VCL with one head fall together."}}
+config = from_notebook(vcl_split_mnist.Config, globals())
+curves = vcl_split_mnist.curves(vcl_split_mnist.run(config))
+plots.accuracy_over_tasks(curves)
+
+# %%
+final = {row: values[:, -1].mean() for row, values in curves.items()}
+if config == vcl_split_mnist.Config(seeds=config.seeds, device=config.device):
+    assert final["vcl_multi_head"] > final["vcl_single_head"] + 0.05
+    assert abs(final["vcl_single_head"] - final["sgd_single_head"]) < 0.05 < final["joint"] - final["vcl_single_head"]
+
+# %% [markdown]
+# ## All classes at once
+#
+# Class-incrementally a task wipes out those before, and at the end only the last one is known. A learner that knows
+# its last task alone, with accuracy $a$, has $P_5 = a / 5$ {eq}`eq:metrics`; of the fifteen accuracies on and below
+# the diagonal five are $a$, so the mean over the triangle is $5a / 15$. Digits, quick settings:
+
+# %% mystnb={"image": {"alt": "Accuracy matrices on digits, class-incremental: with SGD the diagonal is near 100 and everything below it is 0; VCL keeps a part of the first task for two more tasks and nothing else; joint training is above 90 everywhere."}}
+forgetful = vcl_split_mnist.class_incremental(config.seeds)
+plots.accuracy_matrices(forgetful)
+
+# %% [markdown]
+# Table 1 prints 33.01 and 32.77 for VCL without a coreset. Were they final accuracies $P_5$ of a learner that forgets
+# completely, they would ask for more than 100 % on the task just learned; as means over the triangle they ask for what
+# a network reaches on two classes. SGD, which forgets completely, measures both in stored runs of ten seeds. So the
+# printed numbers can be read as triangle means of a learner that remembers nothing, whose $P_5$ is below 20 %. This is
+# inferred: the script that averaged them is not released.
+
+# %%
+for row in ("sgd_single_head", "vcl_single_head"):
+    complete = metrics.complete_forgetting(metrics.learning_accuracy(forgetful[row]).mean(), 5)
+    assert abs(metrics.final_accuracy(forgetful[row]).mean() - complete.final_accuracy) < 0.05
+assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
+vcl_split_mnist.printed_numbers().round(2)
+
+# %% [markdown]
+# ## Stored runs
+#
+# Ten seeds; percent, sd over seeds. `learned` is the accuracy on a task just learned. `reduced` marks fewer seeds or
+# epochs than the reference's; a data set without a line has not been run yet. First Table 1's rows, class-incremental:
+# a verdict is on the triangle mean and given only at paper scale. Then Figure 1's rows, and their differences of $P_5$
+# seed by seed in percentage points, with a 95 % interval. The toy sets have no published settings;
+# ours were found by trial on two seeds.
+#
+# On both toy sets VCL with one head cannot be told from SGD, as the paper says of Split-MNIST, and what helps is a
+# head a task. It helps VCL more than SGD: a prior does protect the trunk that the heads share. On Pan's set VCL with one
+# head also learns its tasks less well (`learned`), so not all that it lacks was forgotten. Networks with ten units a
+# layer at times lose a class even in joint training, which shows in the spread of that bound.
+
+# %%
+display(vcl_split_mnist.comparison().round(2))
+display(vcl_split_mnist.by_dataset(vcl_split_mnist.scores, vcl_split_mnist.DATASETS).round(2))
+display(vcl_split_mnist.by_dataset(vcl_split_mnist.statements, vcl_split_mnist.DATASETS).round(2))
+
+# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far on the two toy sets, mean and standard deviation over ten seeds. SGD and VCL with one head fall together to about 60 percent; VCL with a head a task stays near 90 and above; SGD with a head a task falls below it; joint training and a network a task stay at the top."}}
+toys = vcl_split_mnist.by_dataset(vcl_split_mnist.statements, ["toy_pan", "toy_gaussians"]).swaplevel()
+assert (toys.loc["one head: VCL over SGD"].lower < 0).all() and (toys.loc["one head: VCL over SGD"].upper > 0).all()
+assert (toys.loc["VCL: a head a task over one head"].lower > 10).all()
+assert (toys.loc["a head a task: VCL over SGD"].lower > 0).all()
+plots.accuracy_panels(
+    {name: vcl_split_mnist.curves(vcl_split_mnist.stored(name)) for name in ("toy_pan", "toy_gaussians")}
+)
