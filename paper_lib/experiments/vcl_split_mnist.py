@@ -54,7 +54,7 @@ DATASETS = {
 }
 """Widths where they are not the paper's two layers of 200."""
 
-DIGITS_VCL = {"epochs": 30, "batch_size": 64, "learning_rate": 1e-2, "num_samples": 4, "num_samples_predict": 20}
+DIGITS_VCL = {"epochs": 30, "batch_size": 64, "learning_rate": 1e-2, "num_samples": 2, "num_samples_predict": 20}
 TOY_VCL = {"epochs": 1000, "batch_size": None, "learning_rate": 1e-2, "num_samples": 3, "restart": True}
 VCL_SETTINGS: dict[str, dict[str, Any]] = {
     "split_digits": {**DIGITS_VCL, "coreset_per_task": 50},
