@@ -88,6 +88,7 @@ def execute(
 
     Seeds of a job advance together. A killed call goes on from its last checkpoint when it is made again.
     """
+    checkout = _checkout()  # now: the code that runs was loaded from it, and a commit may be made meanwhile
     records = []
     for job in jobs:
         stream = make_stream(**job.stream)
@@ -106,7 +107,7 @@ def execute(
                 checkpoint_seconds=checkpoint_seconds,
                 label=f"{job.label} on {stream.spec.dataset}",
             )
-            provenance = _provenance(device, stack, time.perf_counter() - started)
+            provenance = checkout | _provenance(device, stack, time.perf_counter() - started)
             for row, seed in enumerate(stack):
                 record = {
                     **{"experiment": job.experiment, "method": job.label, "dataset": stream.spec.dataset},
@@ -199,29 +200,46 @@ def provenance(experiment: str) -> dict[str, Any]:
 def tabulate(experiment: str) -> Path:
     """Merge the records of an experiment into ``results/EXPERIMENT.csv`` and the provenance beside it.
 
-    A record replaces the rows of the same method, data set, scenario, preset and seed.
+    A row of a table has one setting, that of its latest record: seeds of other settings or versions leave it, so that
+    no mean is taken over unlike runs.
     """
     records = [read(p) for p in sorted((folder() / experiment).glob("*/seed*.json"))]
     if not records:
         raise FileNotFoundError(f"no record of experiment {experiment!r} in {folder() / experiment}")
     path, beside = RESULTS / f"{experiment}.csv", RESULTS / f"{experiment}.json"
+    sources = provenance(experiment) if beside.exists() else {}
     records.sort(key=lambda r: r["provenance"]["finished"])
-    names = ["method", "dataset", "scenario", "preset", "seed"]
-    latest = {tuple(r[n] for n in names): r for r in records}
+    names = ["method", "dataset", "scenario", "preset"]
+    current = {tuple(r[n] for n in names): _setting(r["identity"]) for r in records}
+    latest = {
+        (*group, r["seed"]): r
+        for r in records
+        if current[group := tuple(r[n] for n in names)] == _setting(r["identity"])
+    }
     new = tidy(latest.values())
     old = stored(experiment) if path.exists() else new.iloc[:0]
-    replaced = pd.MultiIndex.from_frame(old[names]).isin(list(latest))
-    table = pd.concat([old[~replaced], new]) if len(old) else new
-    table = table.sort_values([*names[:4], "metric", "seed", "task_trained", "task_tested"])
-    sources = provenance(experiment) if beside.exists() else {}
+    known = {key: _setting(source["identity"]) for key, source in sources.items()}
+    replaced = [
+        (*group, seed) in latest or current.get(tuple(group), known[key]) != known[key]
+        for *group, seed, key in old[[*names, "seed", "key"]].itertuples(index=False, name=None)
+    ]
+    kept = old[~np.array(replaced, dtype=bool)]
+    table = pd.concat([kept, new]) if len(kept) else new
+    table = table.sort_values([*names, "metric", "seed", "task_trained", "task_tested"])
     for record in latest.values():
         entry = sources.setdefault(record["key"], {"identity": record["identity"], "runs": []})
         if record["provenance"] not in entry["runs"]:
             entry["runs"].append(record["provenance"])
-    sources = {key: sources[key] for key in sorted(set(table.key)) if key in sources}
+    sources = {key: sources[key] for key in sorted(set(table.key))}
     write_whole(path, table.to_csv(index=False, float_format="%.6g", quoting=csv.QUOTE_MINIMAL))
     write_whole(beside, json.dumps(sources, indent=1, sort_keys=True) + "\n")
     return path
+
+
+def _setting(identity: Mapping[str, Any]) -> str:
+    """What the seeds of a row share: all of the identity but the data that a seed draws for itself."""
+    stream = {name: value for name, value in identity["stream"].items() if not name.endswith("_seed")}
+    return json.dumps({**identity, "stream": stream, "data": None}, sort_keys=True)
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -249,7 +267,6 @@ def _provenance(device: str, seeds: Sequence[int], seconds: float) -> dict[str, 
         torch.cuda.max_memory_allocated(device) if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     )
     return {
-        **_checkout(),
         "seeds": list(seeds),
         "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu, {torch.get_num_threads()} threads",
         "seconds": round(seconds, 1),

@@ -159,12 +159,13 @@ def test_a_table_that_is_not_there_is_an_error_that_names_those_that_are():
         runs.tabulate("made_up")
 
 
-def test_tabulating_replaces_the_rows_of_a_run_made_again_and_keeps_all_others(folders, monkeypatch):
+def test_tabulating_drops_the_seeds_of_another_key_and_keeps_all_other_rows(folders, monkeypatch):
     runs.execute([JOB], (0, 1))
     path = runs.tabulate("made_up")
     first = runs.stored("made_up")
     assert path == runs.RESULTS / "made_up.csv" and set(first.seed) == {0, 1}
-    # On another machine without the first records: seed 1 anew with another key, and another row.
+    # On another machine without the first records: seed 1 anew with another key, which must not be averaged with the
+    # old seed 0, and another row.
     monkeypatch.setenv(runs.FOLDER_VARIABLE, str(folders / "elsewhere"))
     changed = replace(JOB, version=2)
     runs.execute([changed, replace(JOB, label="sgd", method=replace(METHOD, memory_per_task=0))], (1,))
@@ -172,15 +173,11 @@ def test_tabulating_replaces_the_rows_of_a_run_made_again_and_keeps_all_others(f
     merged = runs.stored("made_up")
     count = len(driver.SCORES) * 15
     assert merged.groupby(["method", "seed"]).size().to_dict() == {
-        ("replay", 0): count,
         ("replay", 1): count,
         ("sgd", 1): count,
     }
     (new_key,) = set(merged[(merged.method == "replay") & (merged.seed == 1)].key)
     assert new_key == runs.read(next(p for p in records() if "replay" in str(p)))["key"] != first.key.iloc[0]
-    pd.testing.assert_frame_equal(
-        merged[(merged.seed == 0)].reset_index(drop=True), first[first.seed == 0].reset_index(drop=True)
-    )
     sources = json.loads((runs.RESULTS / "made_up.json").read_text())
     assert set(sources) == set(merged.key)
     # Made again with nothing new, the files are the same byte for byte.
@@ -190,6 +187,34 @@ def test_tabulating_replaces_the_rows_of_a_run_made_again_and_keeps_all_others(f
     _, matrices = metrics.accuracy_matrices(merged[merged.method == "sgd"])
     record = runs.read(next(p for p in records() if "sgd" in str(p)))
     np.testing.assert_allclose(matrices[0], np.array(record["scores"]["accuracy"], float), rtol=1e-5)
+
+
+def test_tabulating_adds_seeds_of_the_same_key_to_those_that_are_there(folders, monkeypatch):
+    runs.execute([JOB], (0, 1))
+    runs.tabulate("made_up")
+    first = runs.stored("made_up")
+    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(folders / "elsewhere"))
+    runs.execute([JOB], (2,))
+    runs.tabulate("made_up")
+    merged = runs.stored("made_up")
+    assert set(merged.seed) == {0, 1, 2} and merged.key.nunique() == 1
+    pd.testing.assert_frame_equal(merged[merged.seed < 2].reset_index(drop=True), first.reset_index(drop=True))
+
+
+def test_seeds_that_draw_their_own_points_make_one_row():
+    for seed in (0, 1):
+        runs.execute([replace(JOB, stream={**JOB.stream, "train_sizes": (50,) * 5, "train_seed": seed})], (seed,))
+    runs.tabulate("made_up")
+    table = runs.stored("made_up")
+    assert set(table.seed) == {0, 1} and table.key.nunique() == 2
+
+
+def test_the_commit_is_the_one_that_the_run_began_at(monkeypatch):
+    commits = iter(["before", "after"])
+    monkeypatch.setattr(runs, "_checkout", lambda: {"commit": next(commits), "dirty": False})
+    runs.execute([JOB], (0,))
+    (path,) = records()
+    assert runs.read(path)["provenance"]["commit"] == "before"
 
 
 def test_of_two_records_of_a_seed_the_later_one_is_tabulated(monkeypatch):
