@@ -96,8 +96,8 @@ plots.drift_variance(result.drift)
 # |---|---|---|
 # | R1 | Table 1, "standard errors over 10 seeds": ± 18.56, 16.96, 20.21 | no standard error of ten accuracies can exceed 16.67, see {doc}`/notebooks/metrics`; this book states sd, se and n |
 # | R2 | Table 2: 1425 ± 28 s for FROMP on CIFAR-10 and for ProtoCL on CIFAR-100 | likely a copying error; these times are not compared |
-# | R3 | FROMP ± 0.00 | one run, or one seed repeated |
-# | R4 | final average accuracy $P_5$ | 33.01, 32.77 and 33.25 are triangle means under complete forgetting, see {doc}`/notebooks/metrics`; other rows are a $P_5$, so both scores stand in every table |
+# | R3 | FROMP ± 0.00 | not the spread of different seeds: likely one run, or one seed repeated |
+# | R4 | final average accuracy $P_5$ | 33.01, 32.77 and 33.25 fit triangle means under complete forgetting, see {doc}`/notebooks/metrics`; no script tells which score the other rows are, so both stand in every table |
 # | R5 | HIBNN chooses its head by predictive entropy | by the entropy of a whole task's test set, not of a point, which is an easier question than class-incremental learning |
 # | R6 | ProtoCL and S-FSVI both in bold | 93.73 ± 1.05 and 92.94 ± 0.17 overlap; here differences are paired over seeds |
 # | R7 | FROMP 84.40 class-incremental | other implementations report far lower and higher values; it depends on how memory is shared out |
