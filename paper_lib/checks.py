@@ -32,20 +32,21 @@ def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
     return value
 
 
-def within(name: str, value: float, low: float, high: float = float("inf"), above: bool = False) -> None:
-    """Raise if a number is not between two bounds, or not ``above`` the lower one where that is left out.
+def within(
+    name: str, value: float, low: float, high: float = float("inf"), above: bool = False, below: bool = False
+) -> None:
+    """Raise if a number is not between two bounds; ``above`` and ``below`` leave out the lower and the upper one.
 
-    >>> within("dropout", 1.5, 0, 1)
+    >>> within("forget", 1.5, 0, 1)
     Traceback (most recent call last):
     ...
-    ValueError: dropout=1.5 is not between 0 and 1
+    ValueError: forget=1.5 is not at least 0 and at most 1
     >>> within("learning_rate", 0.0, 0, above=True)
     Traceback (most recent call last):
     ...
     ValueError: learning_rate=0.0 is not above 0
     """
-    if not low <= value <= high or (above and value == low):
-        allowed = (
-            f"above {low}" if above else f"at least {low}" if high == float("inf") else f"between {low} and {high}"
-        )
-        raise ValueError(f"{name}={value!r} is not {allowed}")
+    if not low <= value <= high or (above and value == low) or (below and value == high):
+        bounds = [f"{'above' if above else 'at least'} {low}"]
+        bounds += [f"{'below' if below else 'at most'} {high}"] if high < float("inf") else []
+        raise ValueError(f"{name}={value!r} is not {' and '.join(bounds)}")

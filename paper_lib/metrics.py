@@ -323,6 +323,11 @@ def accuracy_matrices(frame: pd.DataFrame, metric: str = "accuracy") -> tuple[ND
     return seeds, matrices
 
 
+def matrices_by_method(frame: pd.DataFrame) -> dict[str, NDArray]:
+    """The accuracy matrices ``(seed, task_trained, task_tested)`` of every method in a tidy table of one setting."""
+    return {str(method): accuracy_matrices(part)[1] for method, part in frame.groupby("method", sort=False)}
+
+
 def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Final accuracy, triangle mean and forgetting over seeds of every method and setting in a tidy table.
 

@@ -306,7 +306,9 @@ def test_recomputed_evidence_counts_every_point_once(digits):
         ({"loss": "conditionl"}, "did you mean 'conditional'"),
         ({"epochs": 0}, "epochs=0 is not at least 1"),
         ({"learning_rate": 0.0}, "learning_rate=0.0 is not above 0"),
-        ({"dropout": 1.5}, "dropout=1.5 is not between 0 and 1"),
+        ({"dropout": 1.0}, "dropout=1.0 is not at least 0 and below 1"),
+        ({"forget": 1.5}, "forget=1.5 is not at least 0 and at most 1"),
+        ({"memory_total": -1}, "memory_total=-1 is not at least 0"),
     ],
 )
 def test_settings_that_cannot_be_are_named(settings, message):

@@ -8,7 +8,6 @@ all tasks so far, ``sgd`` on the current task alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,8 +26,9 @@ VERSION = 1
 ROWS = ("protocl", "protocl_as_published", "protocl_no_memory", "replay", "joint", "sgd")
 PRESETS = ("quick", "paper")
 
-CIFAR_NETWORK = {"network": "cifarnet", "hidden": ()}
-"""On CIFAR the paper's four convolutions and two linear layers."""
+CIFAR_REPLAY = {"network": "cifarnet", "hidden": (), "epochs": 80}
+CIFAR_PROTOCL = CIFAR_REPLAY | {"embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3}
+"""On every CIFAR stream the paper's four convolutions, two linear layers, and epochs."""
 
 PROTOCL: dict[str, dict[str, Any]] = {
     "split_digits": {"hidden": (64,), "embedding_dim": 32, "learning_rate": 1e-3, "epochs": 50, "memory_per_task": 50},
@@ -54,9 +54,9 @@ PROTOCL: dict[str, dict[str, Any]] = {
         "evidence_mode": "cumulative",
         "class_prior": "uniform",
     },
-    "split_cifar10": {**CIFAR_NETWORK, "embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3, "epochs": 80},
-    "split_cifar100": {**CIFAR_NETWORK, "embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3, "epochs": 80},
-    "split_cifar10_100": {**CIFAR_NETWORK, "embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3, "epochs": 80},
+    "split_cifar10": CIFAR_PROTOCL,
+    "split_cifar100": CIFAR_PROTOCL,
+    "split_cifar10_100": CIFAR_PROTOCL,
 }
 """ProtoCL's settings of each data set where they differ from the method's; tuned on Split-MNIST and Split-FMNIST."""
 
@@ -80,9 +80,9 @@ REPLAY: dict[str, dict[str, Any]] = {
         "replay_weight": 4.0,
         "oversample": True,
     },
-    "split_cifar10": {**CIFAR_NETWORK, "epochs": 80},
-    "split_cifar100": {**CIFAR_NETWORK, "epochs": 80},
-    "split_cifar10_100": {**CIFAR_NETWORK, "epochs": 80},
+    "split_cifar10": CIFAR_REPLAY,
+    "split_cifar100": CIFAR_REPLAY,
+    "split_cifar10_100": CIFAR_REPLAY,
 }
 """Replay's settings, likewise; the bounds share its network and batches."""
 
@@ -214,11 +214,15 @@ TARGETS = {
 """What this reproduction set out to reach with the corrected method, percent, written down before it was run."""
 
 
-def curves(table: pd.DataFrame, score: Callable[[NDArray], NDArray] | None = None) -> dict[str, NDArray]:
-    """Accuracy matrices ``(seed, task_trained, task_tested)`` of every row of a table, or a score of them."""
-    matrices = {str(m): metrics.accuracy_matrices(part)[1] for m, part in table.groupby("method", sort=False)}
-    ordered = {m: matrices[m] for m in ROWS if m in matrices}
-    return {m: score(a) for m, a in ordered.items()} if score else ordered
+def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
+    """Accuracy matrices ``(seed, task_trained, task_tested)`` of every row of a table of one data set."""
+    found = metrics.matrices_by_method(table)
+    return {row: found[row] for row in ROWS if row in found}
+
+
+def curves(table: pd.DataFrame) -> dict[str, NDArray]:
+    """Average accuracy ``P_k`` over the tasks so far, ``(seed, task)``, of every row of a table of one data set."""
+    return {row: metrics.average_accuracy(a) for row, a in matrices(table).items()}
 
 
 def paper_scale(dataset: str) -> pd.DataFrame:

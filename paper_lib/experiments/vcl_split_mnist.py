@@ -188,7 +188,7 @@ def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
     A network a task keeps each task's network, so the accuracy of ``single_task`` on a task stays what it was when the
     task was learned: the single-task bound.
     """
-    found = {str(m): metrics.accuracy_matrices(part)[1] for m, part in table.groupby("method", sort=False)}
+    found = metrics.matrices_by_method(table)
     if "single_task" in found:
         diagonal = np.diagonal(found["single_task"], axis1=-2, axis2=-1)
         seen = np.tri(diagonal.shape[-1], dtype=bool)

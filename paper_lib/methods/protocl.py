@@ -203,8 +203,10 @@ class ProtoCL:
             within(name, getattr(self, name), 1)
         for name in ("learning_rate", "noise_var", "alpha_init"):
             within(name, getattr(self, name), 0, above=True)
-        for name in ("dropout", "forget"):
-            within(name, getattr(self, name), 0, 1)
+        within("dropout", self.dropout, 0, 1, below=True)
+        within("forget", self.forget, 0, 1)
+        if self.memory_total is not None:
+            within("memory_total", self.memory_total, 0)
         for name in ("weight_decay", "replay_weight", "memory_per_task"):
             within(name, getattr(self, name), 0)
         if self.posterior == "per_slot" and self.evidence_mode != "cumulative":

@@ -85,7 +85,7 @@ class Replay:
         for name in ("epochs", "batch_size"):
             within(name, getattr(self, name), 1)
         within("learning_rate", self.learning_rate, 0)
-        within("dropout", self.dropout, 0, 1)
+        within("dropout", self.dropout, 0, 1, below=True)
         for name in ("weight_decay", "replay_weight"):
             within(name, getattr(self, name), 0)
         if self.memory_per_task is not None:
