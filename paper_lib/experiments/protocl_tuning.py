@@ -2,11 +2,12 @@
 
 Configurations are trained on nine tenths of the training data and compared by P_T on the last tenth, in three rounds:
 
-- ``screen``: ``SCREENED`` configurations a method, drawn from its grid by a fixed generator as a Latin hypercube (every
-  value of a setting is tried equally often), ten epochs, one seed;
-- ``refine``: ``REFINED`` more that differ from the screen's winner in two settings, drawn likewise, as long;
-- ``final``: the best ``FINALISTS`` of both, for the paper's epochs on another seed.
+- ``screen``: ``SCREENED`` configurations a method, drawn from its grid by a fixed generator as a maximin Latin
+  hypercube (every value is tried about equally often, any two differ in as many settings as can be), on one seed;
+- ``refine``: ``REFINED`` more that differ from the screen's winner in two settings, drawn likewise, on the same seed;
+- ``final``: the best ``FINALISTS`` of both on two other seeds, so that the winner did not win by its seed.
 
+All are trained for the paper's epochs: how far a setting fits the memory rather than the classes grows with them.
 ``experiments/protocl.py`` states the winner and a test compares the two.
 """
 
@@ -23,25 +24,27 @@ from paper_lib.checks import one_of
 from paper_lib.methods.protocl import ProtoCL
 from paper_lib.methods.replay import Replay
 
-VERSION = 1
+VERSION = 2
 SCREENED = 12
 REFINED = 8
 FINALISTS = 2
-ROUNDS = {"screen": {"epochs": 10}, "refine": {"epochs": 10}, "final": {"epochs": 50}}
-SEEDS = {"screen": (100,), "refine": (100,), "final": (101,)}
-"""Seeds of each round, other than those of the runs that are reported."""
+EPOCHS = 50
+SEEDS = {"screen": (100,), "refine": (100,), "final": (101, 102)}
+"""Rounds and their seeds, other than those of the runs that are reported."""
 
 METHODS = {"protocl": ProtoCL, "replay": Replay}
 
-SHARED = {
-    "learning_rate": (1e-4, 3e-4, 1e-3),
+SHARED: dict[Any, tuple[Any, ...]] = {
+    "learning_rate": (1e-5, 3e-5, 1e-4),
     "dropout": (0.0, 0.2, 0.5),
-    "weight_decay": (0.0, 1e-4, 1e-3),
-    "replay_weight": (1.0, 2.0, 4.0),
+    "weight_decay": (0.0, 1e-4, 1e-3, 1e-2),
+    ("oversample", "replay_weight"): ((True, 1.0), (True, 4.0), (False, 15.0), (False, 60.0)),
 }
-"""What is tuned of both methods."""
+"""What is tuned of both methods: names, or names that change together, to their values. At the last task a plain union
+holds 15 current points to one of memory, so its weights stand for about the same objectives as the oversampled ones, in
+half the steps; the larger of each gives all tasks about equal weight."""
 
-GRIDS: dict[str, dict[Any, tuple[Any, ...]]] = {
+GRIDS = {
     "protocl": SHARED
     | {
         "forget": (1.0, 0.999),
@@ -51,9 +54,9 @@ GRIDS: dict[str, dict[Any, tuple[Any, ...]]] = {
             ("recompute_final", "uniform"),
         ),
     },
-    "replay": SHARED | {"oversample": (True, False)},
+    "replay": SHARED,
 }
-"""Names, or names that change together, to their values. Counts of one pass favour the current task: no such pair."""
+"""The grid of each method. Counts of one pass favour the current task: no such pair."""
 
 FIXED = {"split_mnist": {"batch_size": 64}, "split_fmnist": {"batch_size": 128}}
 """What is not tuned: the release's batch sizes, for both methods."""
@@ -82,7 +85,7 @@ class Config:
     def __post_init__(self):
         one_of("dataset", self.dataset, FIXED)
         one_of("scenario", self.scenario, ("class_incremental",))
-        one_of("preset", self.preset, ROUNDS)
+        one_of("preset", self.preset, SEEDS)
         for name in self.methods:
             one_of("methods", name, METHODS)
 
@@ -90,8 +93,10 @@ class Config:
 def screened(method: str) -> list[dict[str, Any]]:
     """The settings of the screen, in the order of their trial numbers."""
     generator, grid = np.random.default_rng(2301), GRIDS[method]
-    columns = {name: generator.permutation(SCREENED) % len(values) for name, values in grid.items()}
-    return [_flat({name: grid[name][column[i]] for name, column in columns.items()}) for i in range(SCREENED)]
+    sizes = [len(values) for values in grid.values()]
+    draws = [np.stack([generator.permutation(SCREENED) % size for size in sizes], axis=1) for _ in range(1000)]
+    chosen = max(draws, key=lambda draw: ((draw[:, None] != draw).sum(-1) + len(grid) * np.eye(SCREENED)).min())
+    return [_flat({name: grid[name][i] for name, i in zip(grid, trial, strict=True)}) for trial in chosen]
 
 
 def refined(method: str, dataset: str) -> list[dict[str, Any]]:
@@ -133,7 +138,7 @@ def trials(method: str, dataset: str, preset: str) -> dict[int, dict[str, Any]]:
 def jobs(config: Config) -> list[runs.Job]:
     """One job a configuration of the round."""
     stream = {"dataset": config.dataset, "eval_split": "validation", "validation_fraction": 0.1}
-    fixed = FIXED[config.dataset] | ROUNDS[config.preset]
+    fixed = FIXED[config.dataset] | {"epochs": EPOCHS}
     return [
         runs.Job(
             *("protocl_tuning", VERSION, f"{method}-{trial:02d}"),
@@ -173,21 +178,4 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
 def best(method: str, dataset: str) -> dict[str, Any]:
     """The settings that won the final round, with what was fixed."""
     winner = int(ranking(method, dataset, "final").trial[0])
-    return FIXED[dataset] | ROUNDS["final"] | trials(method, dataset, "final")[winner]
-
-
-def longer(dataset: str) -> pd.DataFrame:
-    """Validation accuracy of the finalists after the first rounds' epochs and after the final round's.
-
-    Returns:
-        A line a finalist: ``method``, ``trial``, and ``final_accuracy`` (P_T) under each number of epochs.
-    """
-    lines = []
-    for method in METHODS:
-        final = ranking(method, dataset, "final").set_index("trial").final_accuracy
-        both = pd.concat([ranking(method, dataset, name) for name in ("screen", "refine")])
-        short = both.set_index("trial").final_accuracy
-        for trial in final.index:
-            epochs = {f"{ROUNDS[n]['epochs']} epochs": v[trial] for n, v in (("screen", short), ("final", final))}
-            lines.append({"method": method, "trial": trial, **epochs})
-    return pd.DataFrame(lines)
+    return FIXED[dataset] | {"epochs": EPOCHS} | trials(method, dataset, "final")[winner]
