@@ -12,7 +12,7 @@ learner that starts afresh at each task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -353,6 +353,44 @@ def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
             scores = {"learning_accuracy": learning_accuracy}
         rows += [(*group, name, *summarise(score(a))) for name, score in scores.items()]
     return pd.DataFrame(rows, columns=[*by, "metric", *Summary._fields])
+
+
+def beside_paper(
+    frame: pd.DataFrame, printed: Mapping[str, tuple[float, float]], rows: Sequence[str], num_seeds: int = 10
+) -> pd.DataFrame:
+    """The paper's numbers beside those of a tidy table, percent.
+
+    Args:
+        frame: runs at the paper's scale on one data set, columns as in ``summary_table``.
+        printed: method to the number that the paper prints and to its margin.
+        rows: methods in the order of the table; one with neither a printed number nor runs is left out.
+        num_seeds: seeds of the paper.
+
+    Returns:
+        A line a method: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se; ``n`` seeds; and
+        a ``verdict`` on the triangle mean, which several printed numbers turned out to be: ``agrees`` where it lies
+        within the paper's margin and two of our standard errors, else ``above`` or ``below``. Fewer seeds than the
+        paper's are ``reduced`` and carry none, nor does what is ``not run`` or not printed.
+    """
+    import pandas as pd
+
+    lines = []
+    for row in rows:
+        paper, margin = printed.get(row, (np.nan, np.nan))
+        mine = frame[frame["method"] == row]
+        line = {"method": row, "paper": paper, "pm": margin, "n": 0, "verdict": "not run"}
+        if len(mine):
+            _, a = accuracy_matrices(mine)
+            triangle, final = summarise(100 * triangle_mean(a)), summarise(100 * final_accuracy(a))
+            line |= {"triangle": triangle.mean, "triangle sd": triangle.sd, "P_T": final.mean, "P_T sd": final.sd}
+            line |= {"P_T se": final.se, "n": final.n}
+            gap = triangle.mean - paper
+            verdict = "agrees" if abs(gap) <= margin + 2 * triangle.se else "above" if gap > 0 else "below"
+            line["verdict"] = "reduced" if final.n < num_seeds else "" if np.isnan(paper) else verdict
+        if len(mine) or row in printed:
+            lines.append(line)
+    columns = ["paper", "pm", "triangle", "triangle sd", "P_T", "P_T sd", "P_T se", "n", "verdict"]
+    return pd.DataFrame(lines, columns=["method", *columns]).set_index("method")
 
 
 def _final_forgetting(a: NDArray) -> NDArray:

@@ -1,10 +1,13 @@
 """The choice of ProtoCL's and replay's settings, on validation data, with one written grid and budget for both.
 
-Configurations are trained on nine tenths of the training data and compared by P_T on the last tenth, in three rounds:
+Configurations are trained on nine tenths of the training data and compared on the last tenth, by the mean of the two
+metrics that are reported, P_T and triangle mean, in three rounds:
 
 - ``screen``: ``SCREENED`` configurations a method, drawn from its grid by a fixed generator as a maximin Latin
   hypercube (every value is tried about equally often, any two differ in as many settings as can be), on one seed;
-- ``refine``: ``REFINED`` more that differ from the screen's winner in two settings, drawn likewise, on the same seed;
+- ``refine``: ``REFINED`` more around the screen's winner, on the same seed: of replay, drawn with two settings changed;
+  of ProtoCL, all combinations of three choices that the screen leaves alone, because all of its trials fit the memory
+  about as closely whatever their grid values;
 - ``final``: the best ``FINALISTS`` of both on two other seeds, so that the winner did not win by its seed.
 
 All are trained for the paper's epochs: how far a setting fits the memory rather than the classes grows with them.
@@ -14,6 +17,7 @@ All are trained for the paper's epochs: how far a setting fits the memory rather
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,7 @@ from paper_lib.methods.replay import Replay
 
 VERSION = 2
 SCREENED = 12
-REFINED = 8
+REFINED = 11
 FINALISTS = 2
 EPOCHS = 50
 SEEDS = {"screen": (100,), "refine": (100,), "final": (101, 102)}
@@ -57,6 +61,14 @@ GRIDS = {
     "replay": SHARED,
 }
 """The grid of each method. Counts of one pass favour the current task: no such pair."""
+
+MODEL: dict[str, tuple[Any, ...]] = {
+    "noise_var": (0.05, 0.5),
+    "loss": ("conditional", "joint_plus_conditional"),
+    "dropout": (None, (0.2, 0.2, 0.0), (0.5, 0.5, 0.0)),
+}
+"""What ``refine`` combines for ProtoCL: the noise of embeddings about a prototype, a pull of embeddings to their own
+prototype, and dropout that spares the embedding, as replay's spares its logits (None: the winner's)."""
 
 FIXED = {"split_mnist": {"batch_size": 64}, "split_fmnist": {"batch_size": 128}}
 """What is not tuned: the release's batch sizes, for both methods."""
@@ -103,6 +115,9 @@ def refined(method: str, dataset: str) -> list[dict[str, Any]]:
     """The settings around the screen's winner; their trial numbers follow the screen's."""
     generator, grid = np.random.default_rng(1828), GRIDS[method]
     winner = screened(method)[int(ranking(method, dataset, "screen").trial[0])]
+    if method == "protocl":
+        combined = [dict(zip(MODEL, values, strict=True)) for values in product(*MODEL.values())]
+        return [winner | {name: v for name, v in choice.items() if v is not None} for choice in combined[1:]]
     around = []
     while len(around) < REFINED:
         changes = {}
@@ -131,7 +146,7 @@ def trials(method: str, dataset: str, preset: str) -> dict[int, dict[str, Any]]:
     if preset == "refine":
         return added
     both = pd.concat([ranking(method, dataset, name) for name in ("screen", "refine")])
-    best = both.sort_values("final_accuracy", ascending=False, kind="stable").trial[:FINALISTS]
+    best = both.sort_values("score", ascending=False, kind="stable").trial[:FINALISTS]
     return {int(trial): (tried | added)[int(trial)] for trial in sorted(best)}
 
 
@@ -158,7 +173,8 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     """The stored trials of a method on a data set in a round with their settings, best first.
 
     Returns:
-        ``trial``, a column a setting, then ``final_accuracy`` (P_T), ``triangle_mean`` and ``n`` seeds.
+        ``trial``, a column a setting, then ``final_accuracy`` (P_T), ``triangle_mean``, their mean ``score`` and ``n``
+        seeds.
     """
     table = runs.stored("protocl_tuning")
     table = table[(table.dataset == dataset) & (table.preset == preset) & table.method.str.startswith(f"{method}-")]
@@ -169,10 +185,11 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
         known |= dict(enumerate(refined(method, dataset), start=SCREENED))
     scores = metrics.summary_table(table)
     wide = scores.pivot(index="method", columns="metric", values="mean")[["final_accuracy", "triangle_mean"]]
+    wide["score"] = wide.mean(axis=1)
     wide = wide.assign(n=scores.groupby("method").n.max(), trial=[int(m.rsplit("-", 1)[1]) for m in wide.index])
     tried = pd.DataFrame([{"trial": t, **known[t]} for t in wide.trial])
     ranked = tried.merge(wide.reset_index(drop=True), on="trial")
-    return ranked.sort_values("final_accuracy", ascending=False, kind="stable", ignore_index=True)
+    return ranked.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
 
 def best(method: str, dataset: str) -> dict[str, Any]:

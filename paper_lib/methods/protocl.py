@@ -145,7 +145,8 @@ class ProtoCL:
         hidden: widths of the encoder's hidden layers; ignored by CifarNet.
         network: ``mlp`` or ``cifarnet``.
         embedding_dim: dimensions of an embedding.
-        dropout: rate after every layer of the MLP, the embedding included; CifarNet has its own.
+        dropout: rate after every layer of the MLP, the embedding included, or one rate a layer, the embedding's last;
+            CifarNet has its own.
         epochs: passes over each task.
         batch_size: points a step.
         learning_rate: of Adam.
@@ -172,7 +173,7 @@ class ProtoCL:
     hidden: tuple[int, ...] = (200, 200)
     network: str = "mlp"
     embedding_dim: int = 128
-    dropout: float = 0.0
+    dropout: float | tuple[float, ...] = 0.0
     epochs: int = 50
     batch_size: int = 64
     learning_rate: float = 1e-4
@@ -203,7 +204,10 @@ class ProtoCL:
             within(name, getattr(self, name), 1)
         for name in ("learning_rate", "noise_var", "alpha_init"):
             within(name, getattr(self, name), 0, above=True)
-        within("dropout", self.dropout, 0, 1, below=True)
+        for rate in self._rates():
+            within("dropout", rate, 0, 1, below=True)
+        if len(self._rates()) != len(self.hidden) + 1:
+            raise ValueError(f"dropout={self.dropout!r} is not one rate, nor {len(self.hidden) + 1}, one a layer")
         within("forget", self.forget, 0, 1)
         if self.memory_total is not None:
             within("memory_total", self.memory_total, 0)
@@ -319,8 +323,10 @@ class ProtoCL:
         return evidence
 
     def _encoder(self, spec: Spec) -> Network:
-        rates = (self.dropout,) * (len(self.hidden) + 1)
-        return build(self.network, spec.input_shape, self.hidden, self.embedding_dim, rates)
+        return build(self.network, spec.input_shape, self.hidden, self.embedding_dim, self._rates())
+
+    def _rates(self) -> tuple[float, ...]:
+        return self.dropout if isinstance(self.dropout, tuple) else (self.dropout,) * (len(self.hidden) + 1)
 
     def _remember(self, state: State, task: Task) -> mem.Memory:
         if self.memory_total is None:
