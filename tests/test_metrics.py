@@ -243,3 +243,24 @@ def test_summary_table_of_single_task_learners_and_of_a_half_finished_run():
     half[1, 2] = NAN
     with pytest.raises(ValueError, match="after task 2 on task 0"):
         metrics.summary_table(tidy(half))
+
+
+def test_printed_numbers_stand_beside_ours_with_a_verdict_on_the_triangle_mean():
+    close, far = np.full((10, 2, 2), 0.9), np.full((10, 2, 2), 0.5)
+    frame = pd.concat([tidy(close, "close"), tidy(far, "far"), tidy(close, "unprinted"), tidy(close[:3], "few")])
+    printed = {"close": (90.5, 0.6), "far": (50.5, 0.4), "few": (90.0, 1.0), "missing": (1.0, 0.0)}
+    found = metrics.beside_paper(frame, printed, ["missing", "few", "far", "close", "unprinted", "neither"])
+    assert found.verdict.to_dict() == {
+        **{"missing": "not run", "few": "reduced", "far": "below", "close": "agrees", "unprinted": ""}
+    }
+    assert found.n.to_dict() == {"missing": 0, "few": 3, "far": 10, "close": 10, "unprinted": 10}
+    assert found.loc["far", ["triangle", "P_T"]].tolist() == pytest.approx([50, 50])
+    assert np.isnan(found.paper["unprinted"]) and np.isnan(found.P_T["missing"])
+
+
+def test_the_standard_error_beside_a_printed_number_is_of_final_accuracies():
+    a = random_matrices((4,), 3)
+    line = metrics.beside_paper(tidy(a, "own"), {}, ["own"], num_seeds=4).loc["own"]
+    final = 100 * metrics.final_accuracy(a)
+    assert line["P_T se"] == pytest.approx(stats.sem(final)) and line["P_T sd"] == pytest.approx(final.std(ddof=1))
+    assert line["triangle sd"] == pytest.approx(100 * metrics.triangle_mean(a).std(ddof=1))

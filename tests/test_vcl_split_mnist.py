@@ -165,55 +165,11 @@ def test_statements_are_differences_seed_by_seed():
     assert experiment.statements(tidy("joint", better)).empty
 
 
-def test_printed_numbers_are_no_final_accuracy_of_a_learner_that_forgets_all():
-    found = experiment.printed_numbers()
-    for _, line in found.iterrows():
-        a = np.diag([line["a if triangle"]] * 5)
-        assert line["a if P_5"] > 100 >= line["a if triangle"]
-        assert metrics.triangle_mean(a) == pytest.approx(line.printed)
-        assert metrics.final_accuracy(a) == pytest.approx(line.P_5)
-
-
-def test_without_stored_runs_the_comparison_shows_the_paper_alone(monkeypatch, tmp_path):
+def test_without_stored_runs_there_is_nothing_to_show(monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "RESULTS", tmp_path)
     assert experiment.stored("split_mnist").empty
     assert experiment.scores(experiment.stored("split_mnist")).empty
     assert experiment.by_dataset(experiment.scores, DATASETS).empty
-    assert experiment.printed_numbers()["SGD's P_5"].isna().all()
-    found = experiment.comparison()
-    assert set(found.scale) == {"not run"} and set(found.verdict) == {""}
-    assert found.loc[("split_mnist", "vcl_coreset"), "paper"] == 52.98
-
-
-def test_printed_numbers_stand_beside_what_stored_sgd_measures(monkeypatch, tmp_path):
-    monkeypatch.setattr(runs, "RESULTS", tmp_path)
-    table = tidy("sgd_single_head", [FORGETS] * 2, scenario="class_incremental")
-    table.to_csv(tmp_path / "vcl_split_mnist.csv", index=False)
-    line = experiment.printed_numbers().loc["split_mnist"]
-    assert (line["SGD's P_5"], line["SGD's triangle"]) == (pytest.approx(80 / 3), pytest.approx(45))
-
-
-def test_comparison_judges_paper_scale_alone(monkeypatch, tmp_path):
-    monkeypatch.setattr(runs, "RESULTS", tmp_path)
-    near = np.diag([0.9905] * 5).tolist()
-    table = pd.concat(
-        [
-            tidy("vcl_single_head", [near] * 10, scenario="class_incremental"),
-            tidy(
-                "vcl_single_head", [near] * 10, scenario="class_incremental", dataset="split_fmnist", preset="reduced"
-            ),
-            tidy("vcl_coreset", [near] * 3, scenario="class_incremental"),
-        ]
-    )
-    table.to_csv(tmp_path / "vcl_split_mnist.csv", index=False)
-    found = experiment.comparison()
-    assert found.verdict.to_dict() == {
-        ("split_mnist", "vcl_single_head"): "agrees",
-        ("split_fmnist", "vcl_single_head"): "",
-        ("split_mnist", "vcl_coreset"): "",
-        ("split_fmnist", "vcl_coreset"): "",
-    }
-    assert found.scale[("split_mnist", "vcl_coreset")] == "reduced"
 
 
 def test_one_head_forgets_as_sgd_does_where_classes_are_new_and_a_head_a_task_does_not():
