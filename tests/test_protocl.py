@@ -307,6 +307,8 @@ def test_recomputed_evidence_counts_every_point_once(digits):
         ({"epochs": 0}, "epochs=0 is not at least 1"),
         ({"learning_rate": 0.0}, "learning_rate=0.0 is not above 0"),
         ({"dropout": 1.0}, "dropout=1.0 is not at least 0 and below 1"),
+        ({"hidden": (9,), "dropout": (0.2, 1.0)}, "dropout=1.0 is not at least 0 and below 1"),
+        ({"hidden": (9,), "dropout": (0.2,)}, r"dropout=\(0.2,\) is not one rate, nor 2, one a layer"),
         ({"forget": 1.5}, "forget=1.5 is not at least 0 and at most 1"),
         ({"memory_total": -1}, "memory_total=-1 is not at least 0"),
     ],
@@ -314,6 +316,20 @@ def test_recomputed_evidence_counts_every_point_once(digits):
 def test_settings_that_cannot_be_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         ProtoCL(**settings)
+
+
+def test_one_rate_of_dropout_is_that_of_every_layer_and_a_last_rate_of_0_spares_the_embedding(digits):
+    task = digits.train[0]
+
+    def learned(dropout):
+        config = replace(SMALL, dropout=dropout)
+        return config.learn(config.init(digits.spec, (0,), "cpu"), task)[1]["loss"]
+
+    assert torch.equal(learned(0.3), learned((0.3, 0.3)))
+    assert not torch.equal(learned(0.3), learned((0.3, 0.0)))
+    spared = replace(SMALL, dropout=(0.3, 0.0))._encoder(digits.spec)
+    (mask,) = spared.draw_masks(rng.generators((0,), "dropout"), 1, 5)
+    assert mask.shape[-1] == SMALL.hidden[0]
 
 
 def test_domain_and_task_incremental_streams():
