@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from paper_lib import driver, training
+from paper_lib import driver, rng, training
 from paper_lib import memory as mem
 from paper_lib.data.stream import Spec, Task, make_stream
 from paper_lib.methods import protocl
