@@ -1,13 +1,15 @@
 """The choice of ProtoCL's and replay's settings, on validation data, with one written grid and budget for both.
 
 Configurations are trained on nine tenths of the training data and compared on the last tenth, by the mean of the two
-metrics that are reported, P_T and triangle mean, in three rounds:
+metrics that are reported, P_T and triangle mean, in four rounds:
 
 - ``paper_epochs``: configurations drawn from the method's grid by a fixed generator as a maximin Latin hypercube (every
   value is tried about equally often, any two differ in as many settings as can be), for the paper's epochs, one seed;
 - ``fewer_epochs``: twice as many, drawn likewise from a grid with larger learning rates and fewer epochs: how far a
   setting fits the memory rather than the classes grows with the passes over it;
-- ``final``: the best ``FINALISTS`` of each on two other seeds, so that no winner won by its seed.
+- ``refine``: more that differ from the winner of ``fewer_epochs`` in two settings, the paper's epochs allowed;
+- ``final``: the best ``FINALISTS`` with the paper's epochs and with fewer on two other seeds, so that no winner won by
+  its seed.
 
 ``experiments/protocl.py`` states the winners, of all and of the paper's epochs, and a test compares them.
 """
@@ -27,9 +29,9 @@ from paper_lib.methods.replay import Replay
 
 VERSION = 2
 EPOCHS = 50
-TRIALS = {"paper_epochs": 12, "fewer_epochs": 24}
+TRIALS = {"paper_epochs": 12, "fewer_epochs": 24, "refine": 12}
 FINALISTS = 2
-SEEDS = {"paper_epochs": (100,), "fewer_epochs": (100,), "final": (101, 102)}
+SEEDS = {"paper_epochs": (100,), "fewer_epochs": (100,), "refine": (100,), "final": (101, 102)}
 """Rounds and their seeds, other than those of the runs that are reported."""
 
 METHODS = {"protocl": ProtoCL, "replay": Replay}
@@ -59,6 +61,7 @@ OWN: dict[str, dict[Any, tuple[Any, ...]]] = {
 LENGTHS: dict[str, dict[Any, tuple[Any, ...]]] = {
     "paper_epochs": {"learning_rate": (1e-5, 3e-5, 1e-4)},
     "fewer_epochs": {"learning_rate": (1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25)},
+    "refine": {"learning_rate": (3e-5, 1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25, EPOCHS)},
 }
 """How far training goes in each round, for the paper's 50 epochs unless it says otherwise."""
 
@@ -73,7 +76,8 @@ class Config:
     Attributes:
         dataset: ``split_mnist`` or ``split_fmnist``.
         scenario: only ``class_incremental``.
-        preset: round, ``paper_epochs``, ``fewer_epochs`` or ``final``, which needs the stored tables of the others.
+        preset: round, ``paper_epochs``, ``fewer_epochs``, ``refine`` or ``final``; the last two need the stored
+            tables of those before them.
         seeds: seeds that advance together; None for the round's.
         device: ``cpu`` or ``cuda:0``.
         methods: ``protocl``, ``replay`` or both.
@@ -96,12 +100,32 @@ class Config:
 
 def drawn(method: str, preset: str) -> list[dict[str, Any]]:
     """The settings of one of the first two rounds, in the order of their trial numbers."""
-    generator, grid, n = np.random.default_rng(2301), LENGTHS[preset] | SHARED | OWN[method], TRIALS[preset]
+    generator, grid, n = np.random.default_rng(2301), _grid(method, preset), TRIALS[preset]
     sizes = [len(values) for values in grid.values()]
     draws = [np.stack([generator.permutation(n) % size for size in sizes], axis=1) for _ in range(1000)]
     chosen = max(draws, key=lambda draw: ((draw[:, None] != draw).sum(-1) + len(grid) * np.eye(n)).min())
     picked = [{name: values[i] for (name, values), i in zip(grid.items(), trial, strict=True)} for trial in chosen]
     return [{"epochs": EPOCHS} | _flat(values) for values in picked]
+
+
+def refined(method: str, dataset: str) -> list[dict[str, Any]]:
+    """The settings around the winner of ``fewer_epochs``, in the order of their trial numbers."""
+    generator, grid, before = np.random.default_rng(1828), _grid(method, "refine"), drawn(method, "fewer_epochs")
+    winner = trials(method, dataset, "fewer_epochs")[int(ranking(method, dataset, "fewer_epochs").trial[0])]
+    around: list[dict[str, Any]] = []
+    while len(around) < TRIALS["refine"]:
+        changes = {}
+        for i in generator.choice(len(grid), 2, replace=False):
+            name = list(grid)[i]
+            others = [v for v in grid[name] if not _flat({name: v}).items() <= winner.items()]
+            changes[name] = others[generator.integers(len(others))]
+        if (candidate := winner | _flat(changes)) not in [*before, *around]:
+            around.append(candidate)
+    return around
+
+
+def _grid(method: str, preset: str) -> dict[Any, tuple[Any, ...]]:
+    return LENGTHS[preset] | SHARED | OWN[method]
 
 
 def _flat(values: dict[Any, Any]) -> dict[str, Any]:
@@ -110,19 +134,19 @@ def _flat(values: dict[Any, Any]) -> dict[str, Any]:
     return {name: value for names, group in pairs for name, value in zip(names, group, strict=True)}
 
 
-def settings(method: str) -> list[dict[str, Any]]:
-    """The settings of both first rounds by trial number: the second's follow the first's."""
-    return [trial for preset in TRIALS for trial in drawn(method, preset)]
-
-
-def trials(method: str, dataset: str, preset: str) -> list[int]:
-    """The trial numbers of a round; the last needs the stored tables of those before it."""
-    split = TRIALS["paper_epochs"]
+def trials(method: str, dataset: str, preset: str) -> dict[int, dict[str, Any]]:
+    """The settings of a round by trial number; the numbers of a round follow those of the round before."""
+    first, second, third = (sum(list(TRIALS.values())[:k]) for k in range(3))
     if preset == "paper_epochs":
-        return list(range(split))
+        return dict(enumerate(drawn(method, preset), start=first))
     if preset == "fewer_epochs":
-        return list(range(split, split + TRIALS["fewer_epochs"]))
-    return sorted(int(t) for name in TRIALS for t in ranking(method, dataset, name).trial[:FINALISTS])
+        return dict(enumerate(drawn(method, preset), start=second))
+    if preset == "refine":
+        return dict(enumerate(refined(method, dataset), start=third))
+    ranked = tried(method, dataset)
+    best = [part.trial[:FINALISTS] for _, part in ranked.groupby(ranked.epochs == EPOCHS)]
+    known = {t: settings for name in TRIALS for t, settings in trials(method, dataset, name).items()}
+    return {int(t): known[int(t)] for t in sorted(pd.concat(best))}
 
 
 def jobs(config: Config) -> list[runs.Job]:
@@ -131,10 +155,10 @@ def jobs(config: Config) -> list[runs.Job]:
     return [
         runs.Job(
             *("protocl_tuning", VERSION, f"{method}-{trial:02d}"),
-            *(METHODS[method](**FIXED[config.dataset], **settings(method)[trial]), stream, config.preset),
+            *(METHODS[method](**FIXED[config.dataset], **settings), stream, config.preset),
         )
         for method in config.methods
-        for trial in trials(method, config.dataset, config.preset)
+        for trial, settings in trials(method, config.dataset, config.preset).items()
     ]
 
 
@@ -158,13 +182,20 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     wide = scores.pivot(index="method", columns="metric", values="mean")[["final_accuracy", "triangle_mean"]]
     wide["score"] = wide.mean(axis=1)
     wide = wide.assign(n=scores.groupby("method").n.max(), trial=[int(m.rsplit("-", 1)[1]) for m in wide.index])
-    tried = pd.DataFrame([{"trial": t, **settings(method)[t]} for t in wide.trial])
+    known = trials(method, dataset, preset)
+    tried = pd.DataFrame([{"trial": t, **known[t]} for t in wide.trial])
     ranked = tried.merge(wide.reset_index(drop=True), on="trial")
     return ranked.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+
+
+def tried(method: str, dataset: str) -> pd.DataFrame:
+    """All stored trials of a method on a data set before the final round, as ``ranking`` gives them."""
+    rounds = [ranking(method, dataset, name) for name in TRIALS]
+    return pd.concat(rounds).sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
 
 def best(method: str, dataset: str, epochs: int | None = None) -> dict[str, Any]:
     """The settings that won the final round, with what was fixed; of all, or of those with so many epochs."""
     ranked = ranking(method, dataset, "final")
     winner = int(ranked.trial[0] if epochs is None else ranked.trial[ranked.epochs == epochs].iloc[0])
-    return FIXED[dataset] | settings(method)[winner]
+    return FIXED[dataset] | trials(method, dataset, "final")[winner]
