@@ -1,17 +1,18 @@
 """The choice of ProtoCL's and replay's settings, on validation data, with one written grid and budget for both.
 
 Configurations are trained on nine tenths of the training data and compared on the last tenth, by the mean of the two
-metrics that are reported, P_T and triangle mean, in four rounds:
+metrics that are reported, P_T and triangle mean, in rounds:
 
-- ``paper_epochs``: configurations drawn from the method's grid by a fixed generator as a maximin Latin hypercube (every
-  value is tried about equally often, any two differ in as many settings as can be), for the paper's epochs, one seed;
-- ``fewer_epochs``: twice as many, drawn likewise from a grid with larger learning rates and fewer epochs: how far a
-  setting fits the memory rather than the classes grows with the passes over it;
-- ``refine``: more that differ from the winner of ``fewer_epochs`` in two settings, the paper's epochs allowed;
-- ``final``: the best ``FINALISTS`` with the paper's epochs and with fewer on two other seeds, so that no winner won by
-  its seed.
+- ``paper_epochs``: of ProtoCL alone, configurations drawn from its grid by a fixed generator as a maximin Latin
+  hypercube (every value is tried about equally often, any two differ in as many settings as can be), for the paper's
+  epochs, one seed;
+- ``fewer_epochs``: of both methods, twice as many, drawn likewise from a grid with larger learning rates and fewer
+  epochs: how far a setting fits the memory rather than the classes grows with the passes over it;
+- ``refine``, then ``refine_again``: more that differ from the best so far in two settings, the paper's epochs allowed;
+- ``final``: the best ``FINALISTS`` on two other seeds, so that no winner won by its seed; of ProtoCL also the best with
+  the paper's epochs.
 
-``experiments/protocl.py`` states the winners, of all and of the paper's epochs, and a test compares them.
+``experiments/protocl.py`` states the winners and a test compares them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from paper_lib.methods.replay import Replay
 
 VERSION = 2
 EPOCHS = 50
-TRIALS = {"paper_epochs": 12, "fewer_epochs": 24, "refine": 12}
+TRIALS = {"paper_epochs": 12, "fewer_epochs": 24, "refine": 12, "refine_again": 12}
 FINALISTS = 2
-SEEDS = {"paper_epochs": (100,), "fewer_epochs": (100,), "refine": (100,), "final": (101, 102)}
+SEEDS = {**dict.fromkeys(TRIALS, (100,)), "final": (101, 102)}
 """Rounds and their seeds, other than those of the runs that are reported."""
 
 METHODS = {"protocl": ProtoCL, "replay": Replay}
@@ -61,9 +62,14 @@ OWN: dict[str, dict[Any, tuple[Any, ...]]] = {
 LENGTHS: dict[str, dict[Any, tuple[Any, ...]]] = {
     "paper_epochs": {"learning_rate": (1e-5, 3e-5, 1e-4)},
     "fewer_epochs": {"learning_rate": (1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25)},
-    "refine": {"learning_rate": (3e-5, 1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25, EPOCHS)},
+    **dict.fromkeys(
+        ("refine", "refine_again"), {"learning_rate": (3e-5, 1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25, EPOCHS)}
+    ),
 }
 """How far training goes in each round, for the paper's 50 epochs unless it says otherwise."""
+
+ROUNDS = {"protocl": tuple(TRIALS), "replay": ("fewer_epochs", "refine", "refine_again")}
+"""The rounds of each method before the final one."""
 
 FIXED = {"split_mnist": {"batch_size": 64}, "split_fmnist": {"batch_size": 128}}
 """What is not tuned: the release's batch sizes, for both methods."""
@@ -76,8 +82,7 @@ class Config:
     Attributes:
         dataset: ``split_mnist`` or ``split_fmnist``.
         scenario: only ``class_incremental``.
-        preset: round, ``paper_epochs``, ``fewer_epochs``, ``refine`` or ``final``; the last two need the stored
-            tables of those before them.
+        preset: round; from ``refine`` on, one needs the stored tables of those before it.
         seeds: seeds that advance together; None for the round's.
         device: ``cpu`` or ``cuda:0``.
         methods: ``protocl``, ``replay`` or both.
@@ -96,6 +101,7 @@ class Config:
         one_of("preset", self.preset, SEEDS)
         for name in self.methods:
             one_of("methods", name, METHODS)
+            one_of("preset", self.preset, (*ROUNDS[name], "final"))
 
 
 def drawn(method: str, preset: str) -> list[dict[str, Any]]:
@@ -108,18 +114,20 @@ def drawn(method: str, preset: str) -> list[dict[str, Any]]:
     return [{"epochs": EPOCHS} | _flat(values) for values in picked]
 
 
-def refined(method: str, dataset: str) -> list[dict[str, Any]]:
-    """The settings around the winner of ``fewer_epochs``, in the order of their trial numbers."""
-    generator, grid, before = np.random.default_rng(1828), _grid(method, "refine"), drawn(method, "fewer_epochs")
-    winner = trials(method, dataset, "fewer_epochs")[int(ranking(method, dataset, "fewer_epochs").trial[0])]
+def refined(method: str, dataset: str, preset: str) -> list[dict[str, Any]]:
+    """The settings around the best so far, in the order of their trial numbers."""
+    before = ROUNDS[method][: ROUNDS[method].index(preset)]
+    generator, grid = np.random.default_rng(1826 + list(TRIALS).index(preset)), _grid(method, preset)
+    known = {t: settings for name in before for t, settings in trials(method, dataset, name).items()}
+    winner = known[int(_best_first([ranking(method, dataset, name) for name in before]).trial[0])]
     around: list[dict[str, Any]] = []
-    while len(around) < TRIALS["refine"]:
+    while len(around) < TRIALS[preset]:
         changes = {}
         for i in generator.choice(len(grid), 2, replace=False):
             name = list(grid)[i]
             others = [v for v in grid[name] if not _flat({name: v}).items() <= winner.items()]
             changes[name] = others[generator.integers(len(others))]
-        if (candidate := winner | _flat(changes)) not in [*before, *around]:
+        if (candidate := winner | _flat(changes)) not in [*known.values(), *around]:
             around.append(candidate)
     return around
 
@@ -136,17 +144,14 @@ def _flat(values: dict[Any, Any]) -> dict[str, Any]:
 
 def trials(method: str, dataset: str, preset: str) -> dict[int, dict[str, Any]]:
     """The settings of a round by trial number; the numbers of a round follow those of the round before."""
-    first, second, third = (sum(list(TRIALS.values())[:k]) for k in range(3))
-    if preset == "paper_epochs":
-        return dict(enumerate(drawn(method, preset), start=first))
-    if preset == "fewer_epochs":
-        return dict(enumerate(drawn(method, preset), start=second))
-    if preset == "refine":
-        return dict(enumerate(refined(method, dataset), start=third))
-    ranked = tried(method, dataset)
-    best = [part.trial[:FINALISTS] for _, part in ranked.groupby(ranked.epochs == EPOCHS)]
-    known = {t: settings for name in TRIALS for t, settings in trials(method, dataset, name).items()}
-    return {int(t): known[int(t)] for t in sorted(pd.concat(best))}
+    if preset == "final":
+        known = {t: settings for name in ROUNDS[method] for t, settings in trials(method, dataset, name).items()}
+        ranked = tried(method, dataset)
+        best = [part.trial[:FINALISTS] for _, part in ranked.groupby(ranked.epochs == EPOCHS)]
+        return {int(t): known[int(t)] for t in sorted(pd.concat(best))}
+    start = sum(n for name, n in TRIALS.items() if list(TRIALS).index(name) < list(TRIALS).index(preset))
+    chosen = refined(method, dataset, preset) if preset.startswith("refine") else drawn(method, preset)
+    return dict(enumerate(chosen, start))
 
 
 def jobs(config: Config) -> list[runs.Job]:
@@ -185,13 +190,16 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     known = trials(method, dataset, preset)
     tried = pd.DataFrame([{"trial": t, **known[t]} for t in wide.trial])
     ranked = tried.merge(wide.reset_index(drop=True), on="trial")
-    return ranked.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+    return _best_first([ranked])
+
+
+def _best_first(rankings: list[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat(rankings).sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
 
 def tried(method: str, dataset: str) -> pd.DataFrame:
     """All stored trials of a method on a data set before the final round, as ``ranking`` gives them."""
-    rounds = [ranking(method, dataset, name) for name in TRIALS]
-    return pd.concat(rounds).sort_values("score", ascending=False, kind="stable", ignore_index=True)
+    return _best_first([ranking(method, dataset, name) for name in ROUNDS[method]])
 
 
 def best(method: str, dataset: str, epochs: int | None = None) -> dict[str, Any]:
