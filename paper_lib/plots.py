@@ -207,6 +207,7 @@ def prototype_swap(table: pd.DataFrame) -> Figure:
 
 METHOD_STYLES = {
     "protocl": ("ProtoCL", BLUE, "o", "-"),
+    "protocl_paper_epochs": ("ProtoCL, the paper's epochs", BLUE, "o", ":"),
     "protocl_as_published": ("ProtoCL as published", SKY, "s", "-"),
     "protocl_no_memory": ("ProtoCL without memory", PURPLE, "v", "-"),
     "replay": ("replay", VERMILION, "D", "-"),
@@ -272,13 +273,18 @@ def _seeds(curves: Mapping[str, np.ndarray]) -> str:
 
 
 def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
-    """Accuracy on each task after each task, one panel a row of the experiment, mean over seeds.
+    """Accuracy on each task after each task, one panel a row of the experiment, at most four abreast, mean over seeds.
 
     Args:
         matrices: row name, one of ``METHOD_STYLES``, to ``(seed, task_trained, task_tested)``, NaN above the diagonal.
     """
-    figure, axes = card(1, len(matrices), 2.3 * len(matrices) + 0.9, 2.9, sharey=True)
-    for ax, (name, values) in zip(axes[0], matrices.items(), strict=True):
+    columns = min(4, len(matrices))
+    rows = -(-len(matrices) // columns)
+    figure, axes = card(rows, columns, 2.3 * columns + 0.9, 2.9 * rows, sharey=True)
+    panels = list(axes.flat[: len(matrices)])
+    for spare in axes.flat[len(matrices) :]:
+        spare.remove()
+    for ax, (name, values) in zip(panels, matrices.items(), strict=True):
         mean = 100 * values.mean(0)
         num_tasks = len(mean)
         image = ax.imshow(mean, cmap="cividis", vmin=0, vmax=100, extent=(0.5, num_tasks + 0.5, num_tasks + 0.5, 0.5))
@@ -291,8 +297,30 @@ def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
         ax.set_xlabel("task tested")
         ax.set_xticks(range(1, num_tasks + 1))
         ax.set_yticks(range(1, num_tasks + 1))
-    axes[0, 0].set_ylabel("after training on task")
-    figure.colorbar(image, ax=axes[0], label="accuracy (%)", shrink=0.9)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("after training on task")
+    figure.colorbar(image, ax=panels, label="accuracy (%)", shrink=0.9 / rows)
+    return figure
+
+
+def scores_by_epochs(rankings: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Validation scores of tuned settings against the epochs that they were trained for, one panel a data set.
+
+    Args:
+        rankings: data set to row name, one of ``METHOD_STYLES``, to a table with columns ``epochs`` and ``score``.
+    """
+    figure, axes = card(1, len(rankings), 4.2 * len(rankings), 3.2)
+    for ax, (dataset, by_method) in zip(axes[0], rankings.items(), strict=True):
+        for place, (name, table) in enumerate(by_method.items()):
+            label, colour, marker, _ = METHOD_STYLES[name]
+            shifted = table.epochs * 1.04 ** (2 * place - len(by_method) + 1)
+            ax.plot(shifted, 100 * table.score, marker, color=colour, label=label, alpha=0.7, markersize=5)
+        ticks = sorted({e for table in by_method.values() for e in table.epochs})
+        ax.set_xscale("log")
+        ax.set_xticks(ticks, [f"{e:g}" for e in ticks])
+        ax.minorticks_off()
+        ax.set(title=dataset, xlabel="epochs a task", ylabel="validation score (%)")
+    legend_below(figure, axes[0, 0], len(by_method))
     return figure
 
 

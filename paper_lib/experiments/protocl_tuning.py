@@ -62,9 +62,8 @@ OWN: dict[str, dict[Any, tuple[Any, ...]]] = {
 LENGTHS: dict[str, dict[Any, tuple[Any, ...]]] = {
     "paper_epochs": {"learning_rate": (1e-5, 3e-5, 1e-4)},
     "fewer_epochs": {"learning_rate": (1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25)},
-    **dict.fromkeys(
-        ("refine", "refine_again"), {"learning_rate": (3e-5, 1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25, EPOCHS)}
-    ),
+    "refine": {"learning_rate": (3e-5, 1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25, EPOCHS)},
+    "refine_again": {"learning_rate": (3e-5, 1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25, EPOCHS)},
 }
 """How far training goes in each round, for the paper's 50 epochs unless it says otherwise."""
 
