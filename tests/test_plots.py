@@ -91,3 +91,25 @@ def test_evidence_bars_stand_on_one_another_and_end_at_the_evidence_of_all_data(
 def test_the_largest_standard_error_of_ten_accuracies_is_drawn_as_computed():
     line = plots.sd_bound([0, 100], 50 / 3, {}).axes[0].lines[0]
     np.testing.assert_allclose(line.get_ydata(), [0, 50 / 3])  # five zeros and five hundreds: sd 52.7
+
+
+def test_matrices_stand_at_most_four_abreast_and_no_panel_is_empty(tmp_path):
+    names = list(plots.METHOD_STYLES)[:6]
+    figure = plots.accuracy_matrices({name: np.full((2, 3, 3), place / 10) for place, name in enumerate(names)})
+    figure.savefig(tmp_path / "figure.png")
+    *panels, _ = figure.axes
+    assert [ax.get_title() for ax in panels] == [plots.METHOD_STYLES[name][0] for name in names]
+    assert [ax.images[0].get_array().max() for ax in panels] == pytest.approx([0, 10, 20, 30, 40, 50])
+    assert len({round(ax.get_position().y0, 6) for ax in panels}) == 2
+
+
+def test_every_trial_is_a_dot_at_its_epochs(tmp_path):
+    tried = pd.DataFrame({"epochs": [3, 3, 50], "score": [0.5, 0.6, 0.7]})
+    figure = plots.scores_by_epochs({"left": {"protocl": tried, "replay": tried}, "right": {"protocl": tried}})
+    figure.savefig(tmp_path / "figure.png")
+    for ax, rows in zip(figure.axes, (2, 1), strict=True):
+        assert len(ax.lines) == rows
+        for line in ax.lines:
+            assert line.get_ydata() == pytest.approx([50, 60, 70])
+            assert line.get_xdata() == pytest.approx([3, 3, 50], rel=0.1)
+        assert [label.get_text() for label in ax.get_xticklabels()] == ["3", "50"]

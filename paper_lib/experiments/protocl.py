@@ -38,7 +38,15 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "protocl": {
         "split_mnist": {
             "batch_size": 64,
-            "epochs": 50,
+            "epochs": 12,
+            "learning_rate": 0.0001,
+            "dropout": 0.2,
+            "weight_decay": 0.001,
+            "oversample": True,
+            "replay_weight": 4.0,
+            "forget": 0.999,
+            "evidence_mode": "cumulative",
+            "class_prior": "uniform",
         },
         "split_fmnist": {
             "batch_size": 128,
@@ -57,6 +65,14 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "split_mnist": {
             "batch_size": 64,
             "epochs": 50,
+            "learning_rate": 0.0001,
+            "dropout": 0.2,
+            "weight_decay": 0.0001,
+            "oversample": True,
+            "replay_weight": 1.0,
+            "forget": 1.0,
+            "evidence_mode": "cumulative",
+            "class_prior": "uniform",
         },
         "split_fmnist": {
             "batch_size": 128,
