@@ -9,8 +9,8 @@ metrics that are reported, P_T and triangle mean, in rounds:
 - ``fewer_epochs``: of both methods, twice as many, drawn likewise from a grid with larger learning rates and fewer
   epochs: how far a setting fits the memory rather than the classes grows with the passes over it;
 - ``refine``, then ``refine_again``: more that differ from the best so far in two settings, the paper's epochs allowed;
-- ``final``: the best ``FINALISTS`` on two other seeds, so that no winner won by its seed; of ProtoCL also the best with
-  the paper's epochs.
+- ``final``: the best four with fewer epochs than the paper's on two other seeds, so that no winner won by its seed, and
+  the best two with the paper's.
 
 ``experiments/protocl.py`` states the winners and a test compares them.
 """
@@ -31,7 +31,7 @@ from paper_lib.methods.replay import Replay
 VERSION = 2
 EPOCHS = 50
 TRIALS = {"paper_epochs": 12, "fewer_epochs": 24, "refine": 12, "refine_again": 12}
-FINALISTS = 2
+FINALISTS = {"fewer": 4, "paper": 2}
 SEEDS = {**dict.fromkeys(TRIALS, (100,)), "final": (101, 102)}
 """Rounds and their seeds, other than those of the runs that are reported."""
 
@@ -146,8 +146,9 @@ def trials(method: str, dataset: str, preset: str) -> dict[int, dict[str, Any]]:
     if preset == "final":
         known = {t: settings for name in ROUNDS[method] for t, settings in trials(method, dataset, name).items()}
         ranked = tried(method, dataset)
-        best = [part.trial[:FINALISTS] for _, part in ranked.groupby(ranked.epochs == EPOCHS)]
-        return {int(t): known[int(t)] for t in sorted(pd.concat(best))}
+        fewer, paper = (ranked.trial[ranked.epochs < EPOCHS], ranked.trial[ranked.epochs == EPOCHS])
+        best = [*fewer[: FINALISTS["fewer"]], *paper[: FINALISTS["paper"]]]
+        return {int(t): known[int(t)] for t in sorted(best)}
     start = sum(n for name, n in TRIALS.items() if list(TRIALS).index(name) < list(TRIALS).index(preset))
     chosen = refined(method, dataset, preset) if preset.startswith("refine") else drawn(method, preset)
     return dict(enumerate(chosen, start))
