@@ -38,7 +38,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "protocl": {
         "split_mnist": {
             "batch_size": 64,
-            "epochs": 12,
+            "epochs": 6,
             "learning_rate": 0.0001,
             "dropout": 0.2,
             "weight_decay": 0.001,
@@ -46,7 +46,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "replay_weight": 4.0,
             "forget": 0.999,
             "evidence_mode": "cumulative",
-            "class_prior": "uniform",
+            "class_prior": "counts",
         },
         "split_fmnist": {
             "batch_size": 128,
