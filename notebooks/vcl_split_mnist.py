@@ -75,8 +75,7 @@ assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
 # Ten seeds; percent, sd over seeds. `learned` is the accuracy on a task just learned. `reduced` marks fewer seeds or
 # epochs than the reference's; a data set without a line has not been run yet. First Figure 1's rows, then their
 # differences of $P_5$ seed by seed in percentage points, with a 95 % interval. The toy sets have no published settings;
-# ours were found by trial on two seeds **by their test accuracy**, so the toy numbers are optimistic: they show a
-# pattern and carry no verdict until the settings are chosen again on validation data.
+# ours were chosen on validation data (`experiments/vcl_toy_tuning.py`).
 #
 # On both toy sets VCL with one head cannot be told from SGD, as the paper says of Split-MNIST, and what helps is a
 # head a task. It helps VCL more than SGD: a prior does protect the trunk that the heads share. On Pan's set VCL with one

