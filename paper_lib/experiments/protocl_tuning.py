@@ -18,6 +18,7 @@ metrics that are reported, P_T and triangle mean, in rounds:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,7 @@ class Config:
             one_of("preset", self.preset, (*ROUNDS[name], "final"))
 
 
+@cache
 def drawn(method: str, preset: str) -> list[dict[str, Any]]:
     """The settings of one of the first two rounds, in the order of their trial numbers."""
     generator, grid, n = np.random.default_rng(2301), _grid(method, preset), TRIALS[preset]
@@ -113,8 +115,9 @@ def drawn(method: str, preset: str) -> list[dict[str, Any]]:
     return [{"epochs": EPOCHS} | _flat(values) for values in picked]
 
 
+@cache
 def refined(method: str, dataset: str, preset: str) -> list[dict[str, Any]]:
-    """The settings around the best so far, in the order of their trial numbers."""
+    """The settings around the best of the stored rounds before it, in the order of their trial numbers."""
     before = ROUNDS[method][: ROUNDS[method].index(preset)]
     generator, grid = np.random.default_rng(1826 + list(TRIALS).index(preset)), _grid(method, preset)
     known = {t: settings for name in before for t, settings in trials(method, dataset, name).items()}
