@@ -62,7 +62,7 @@ VCL_SETTINGS: dict[str, dict[str, Any]] = {
     "toy_gaussians": {**TOY_VCL, "epochs": 500, "coreset_per_task": 40},
 }
 """VCL's settings where they differ from the reference's, its defaults. Coresets hold 200 points elsewhere. The toys'
-learning rate, epochs and where a task starts are chosen on validation data (``experiments/vcl_toy_tuning.py``)."""
+learning rate and where a task starts are chosen on validation data (``experiments/vcl_toy_tuning.py``)."""
 
 SGD_SETTINGS: dict[str, dict[str, Any]] = {
     "split_digits": {"epochs": 20, "batch_size": 32},
