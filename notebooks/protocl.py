@@ -87,6 +87,18 @@ for name, lines in targets.items():
     display(name, lines)
     glue(f"protocl_targets_{name}", lines, display=False)
 
+# %%
+for name, lines in comparison.items():
+    assert lines.verdict[["protocl", "protocl_paper_epochs", "protocl_as_published"]].eq("agrees").all(), name
+    assert lines.P_T["protocl"] < lines.P_T["replay"] < lines.P_T["joint"], name
+
+# %% [markdown]
+# ProtoCL's printed numbers are met on both sets, if they are triangle means: with tuned settings, with the paper's
+# epochs, and as published. As final accuracies, which the paper defines, they are not: $P_5$ lies below them by two to
+# four points and more. Replay of the same memory without prototypes, tuned with the same budget, remembers more on
+# both sets. So here it is the memory that prevents forgetting, as the paper itself says, and a classifier trained on
+# it does no worse without prototypes. All rows lose most of what they lose to `joint` on classes of early tasks.
+
 # %% mystnb={"image": {"alt": "Accuracy matrices on Split-MNIST, one a method: after each task in rows, on each task in columns. The diagonal is near 100 percent; below it accuracy falls with every task learned since, least for joint training and at once for SGD."}}
 stored = protocl.paper_scale("split_mnist")
 plots.accuracy_matrices(protocl.matrices(stored))
@@ -103,7 +115,7 @@ plots.accuracy_over_tasks(protocl.curves(stored))
 # score is the mean of $P_5$ and triangle mean. The best were trained on two more seeds, and the winners there are what
 # the tables above report.
 
-# %% mystnb={"image": {"alt": "PLACEHOLDER"}}
+# %% mystnb={"image": {"alt": "Validation score against epochs a task on both data sets, a dot a trial. The best settings of either method are within a few points of one another from 3 to 50 epochs; some of ProtoCL fail. On both sets the best dots of replay lie above the best of ProtoCL."}}
 tried = {name: {row: protocl_tuning.tried(row, name) for row in ("protocl", "replay")} for name in comparison}
 plots.scores_by_epochs(tried)
 

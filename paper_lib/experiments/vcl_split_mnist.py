@@ -55,11 +55,11 @@ DATASETS = {
 """Widths where they are not the paper's two layers of 200."""
 
 DIGITS_VCL = {"epochs": 30, "batch_size": 64, "learning_rate": 1e-2, "num_samples": 2, "num_samples_predict": 20}
-TOY_VCL = {"epochs": 1000, "batch_size": None, "learning_rate": 1e-2, "num_samples": 3, "restart": True}
+TOY_VCL = {"batch_size": None, "learning_rate": 3e-2, "num_samples": 3, "coreset_per_task": 40}
 VCL_SETTINGS: dict[str, dict[str, Any]] = {
     "split_digits": {**DIGITS_VCL, "coreset_per_task": 50},
-    "toy_pan": {**TOY_VCL, "coreset_per_task": 40},
-    "toy_gaussians": {**TOY_VCL, "epochs": 500, "coreset_per_task": 40},
+    "toy_pan": {**TOY_VCL, "epochs": 1000, "restart": False},
+    "toy_gaussians": {**TOY_VCL, "epochs": 500, "restart": True},
 }
 """VCL's settings where they differ from the reference's, its defaults. Coresets hold 200 points elsewhere. The toys'
 learning rate and where a task starts are chosen on validation data (``experiments/vcl_toy_tuning.py``)."""
