@@ -86,8 +86,6 @@ targets = {name: protocl.targets(name).round(2) for name in comparison}
 for name, lines in targets.items():
     display(name, lines)
     glue(f"protocl_targets_{name}", lines, display=False)
-
-# %%
 for name, lines in comparison.items():
     assert lines.verdict.drop(["replay", "joint", "sgd"]).isin(["agrees", "not run"]).all(), name
     assert lines.P_T["protocl"] < lines.P_T["replay"] < lines.P_T["joint"], name
@@ -117,9 +115,7 @@ plots.accuracy_over_tasks(protocl.curves(stored))
 
 # %% mystnb={"image": {"alt": "Validation score against epochs a task on both data sets, a dot a trial. The best settings of either method are within a few points of one another from 3 to 50 epochs; some of ProtoCL fail. On both sets the best dots of replay lie above the best of ProtoCL."}}
 tried = {name: {row: protocl_tuning.tried(row, name) for row in ("protocl", "replay")} for name in comparison}
-plots.scores_by_epochs(tried)
-
-# %%
 for name in comparison:
     for row in tried[name]:
         display(f"{row}, {name}", protocl_tuning.ranking(row, name, "final").round(4))
+plots.scores_by_epochs(tried)

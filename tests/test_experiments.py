@@ -36,7 +36,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed_and_a_near_match(field, val
 
 
 def test_every_row_is_a_job_with_its_own_key_and_the_configured_stream():
-    jobs = protocl.jobs(Config(methods=protocl.ROWS, scenario="task_incremental"))
+    jobs = protocl.jobs(Config(dataset="split_mnist", methods=protocl.ROWS, scenario="task_incremental"))
     assert tuple(job.label for job in jobs) == protocl.ROWS
     assert len({str(job.identity("data")) for job in jobs}) == len(jobs)
     assert {job.stream["scenario"] for job in jobs} == {"task_incremental"}
