@@ -367,8 +367,8 @@ def beside_paper(
         num_seeds: seeds of the paper.
 
     Returns:
-        A line a method: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se; ``n`` seeds; and
-        a ``verdict`` on the triangle mean, which several printed numbers turned out to be: ``agrees`` where it lies
+        A line a method: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se; ``n`` seeds;
+        and a ``verdict`` on the triangle mean, which several printed numbers turned out to be: ``agrees`` where it lies
         within the paper's margin and two of our standard errors, else ``above`` or ``below``. Fewer seeds than the
         paper's are ``reduced`` and carry none, nor does what is ``not run`` or not printed.
     """
@@ -389,7 +389,7 @@ def beside_paper(
             line["verdict"] = "reduced" if final.n < num_seeds else "" if np.isnan(paper) else verdict
         if len(mine) or row in printed:
             lines.append(line)
-    columns = ["paper", "pm", "triangle", "triangle sd", "P_T", "P_T sd", "P_T se", "n", "verdict"]
+    columns = ["paper", "pm", "triangle", "verdict", "triangle sd", "P_T", "P_T sd", "P_T se", "n"]
     return pd.DataFrame(lines, columns=["method", *columns]).set_index("method")
 
 
