@@ -77,18 +77,20 @@ assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
 # differences of $P_5$ seed by seed in percentage points, with a 95 % interval. The toy sets have no published settings;
 # ours were chosen on validation data (`experiments/vcl_toy_tuning.py`).
 #
-# On both toy sets VCL with one head cannot be told from SGD, as the paper says of Split-MNIST, and what helps is a
-# head a task. It helps VCL more than SGD: a prior does protect the trunk that the heads share. On Pan's set VCL with one
-# head also learns its tasks less well (`learned`), so not all that it lacks was forgotten. Networks with ten units a
-# layer at times lose a class even in joint training, which shows in the spread of that bound.
+# On both toy sets VCL with one head remembers more than SGD, by a small part of what both lack to joint training: the
+# paper says "barely" of Split-MNIST. What helps is a head a task, and it helps VCL more than SGD: a prior does protect
+# the trunk that the heads share. On Pan's set VCL also learns its tasks less well (`learned`), so not all that it lacks
+# was forgotten. VCL's settings were tuned here and SGD's were not, so the gap between them may be smaller. Networks with
+# ten units a layer at times lose a class even in joint training, which shows in the spread of that bound.
 
 # %%
 display(vcl_split_mnist.by_dataset(vcl_split_mnist.scores, vcl_split_mnist.DATASETS).round(2))
 display(vcl_split_mnist.by_dataset(vcl_split_mnist.statements, vcl_split_mnist.DATASETS).round(2))
 
-# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far on the two toy sets, mean and standard deviation over ten seeds. SGD and VCL with one head fall together to about 60 percent; VCL with a head a task stays near 90 and above; SGD with a head a task falls below it; joint training and a network a task stay at the top."}}
+# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far on the two toy sets, mean and standard deviation over ten seeds. SGD and VCL with one head fall to between 50 and 70 percent, VCL a little less; VCL with a head a task stays above 85; SGD with a head a task falls below it; joint training and a network a task stay at the top."}}
 toys = vcl_split_mnist.by_dataset(vcl_split_mnist.statements, ["toy_pan", "toy_gaussians"]).swaplevel()
-assert (toys.loc["one head: VCL over SGD"].lower < 0).all() and (toys.loc["one head: VCL over SGD"].upper > 0).all()
+assert (toys.loc["one head: VCL over SGD"].lower > 0).all()
+assert (toys.loc["one head: VCL over SGD"].upper < toys.loc["joint training over VCL with one head"].lower).all()
 assert (toys.loc["VCL: a head a task over one head"].lower > 10).all()
 assert (toys.loc["a head a task: VCL over SGD"].lower > 0).all()
 plots.accuracy_panels(
