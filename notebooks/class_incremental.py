@@ -77,8 +77,8 @@ impossible
 # ## At the paper's scale
 #
 # Percent on the test set, ten seeds, 200 points of memory a task for rows that have one. `pm` is the paper's margin; sd and
-# se are ours, over seeds. The verdict is on the triangle mean, with $P_5$ beside it; `reduced` rows have fewer seeds and
-# carry none, and `not run` rows have no runs in this book yet.
+# se are ours, over seeds. The verdict is on the triangle mean, with $P_5$ beside it; `reduced` rows have fewer seeds
+# or epochs and carry none, and `not run` rows have no runs in this book yet.
 
 # %%
 tables = {name: class_incremental.comparison(name).round(2) for name in ("split_mnist", "split_fmnist")}

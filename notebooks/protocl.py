@@ -69,7 +69,8 @@ assert "protocl" not in final or scenario != "class_incremental" or final["proto
 # The paper defines its metric as the accuracy over all tasks at the end, $P_5$ {eq}`eq:metrics`. Its number without
 # memory, 33.25, is instead what we find for the mean over the whole triangle of the accuracy matrix, which also counts
 # how well early tasks were known early. We infer that ProtoCL's other numbers are such means too: both stand in every
-# row, and the verdict is on the triangle mean. Rows of fewer than ten seeds are marked reduced.
+# row, and the verdict is on the triangle mean. Rows of fewer seeds or epochs than the paper's are marked reduced and
+# carry none.
 
 # %%
 comparison = {name: protocl.comparison(name).round(2) for name in ("split_mnist", "split_fmnist")}
@@ -87,13 +88,13 @@ for name, lines in targets.items():
     display(name, lines)
     glue(f"protocl_targets_{name}", lines, display=False)
 for name, lines in comparison.items():
-    assert lines.verdict.drop(["replay", "joint", "sgd"]).eq("agrees").all(), name
+    assert lines.verdict[["protocl_paper_epochs", "protocl_as_published"]].eq("agrees").all(), name
     assert lines.P_T["protocl"] < lines.P_T["replay"] < lines.P_T["joint"], name
 
 # %% [markdown]
-# The printed numbers are met on both sets by every row of ProtoCL, if they are triangle means. As final
-# accuracies, which the paper defines, they are not: $P_5$ lies below them. Without memory nothing is remembered, and
-# 33.25 is met as a triangle mean. Replay of the same memory without prototypes, tuned with the same budget, remembers
+# The printed numbers are met on both sets by ProtoCL with the paper's epochs and as published, if they are triangle
+# means. As final accuracies, which the paper defines, they are not: $P_5$ lies below them. Without memory nothing is
+# remembered, and the triangle mean is near 33.25. Replay of the same memory without prototypes, tuned with the same budget, remembers
 # more on both sets. So here it is the memory that prevents forgetting, as the paper itself says, and a classifier does
 # no worse without prototypes.
 

@@ -12,7 +12,7 @@ learner that starts afresh at each task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -356,7 +356,11 @@ def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside_paper(
-    frame: pd.DataFrame, printed: Mapping[str, tuple[float, float]], rows: Sequence[str], num_seeds: int = 10
+    frame: pd.DataFrame,
+    printed: Mapping[str, tuple[float, float]],
+    rows: Sequence[str],
+    num_seeds: int = 10,
+    fewer_epochs: Collection[str] = (),
 ) -> pd.DataFrame:
     """The paper's numbers beside those of a tidy table, percent.
 
@@ -365,12 +369,13 @@ def beside_paper(
         printed: method to the number that the paper prints and to its margin.
         rows: methods in the order of the table; one with neither a printed number nor runs is left out.
         num_seeds: seeds of the paper.
+        fewer_epochs: methods whose runs have fewer epochs than the paper's.
 
     Returns:
         A line a method: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se; ``n`` seeds;
         and a ``verdict`` on the triangle mean, which several printed numbers turned out to be: ``agrees`` where it lies
-        within the paper's margin and two of our standard errors, else ``above`` or ``below``. Fewer seeds than the
-        paper's are ``reduced`` and carry none, nor does what is ``not run`` or not printed.
+        within the paper's margin and two of our standard errors, else ``above`` or ``below``. Fewer seeds or epochs
+        than the paper's are ``reduced`` and carry none, nor does what is ``not run`` or not printed.
     """
     import pandas as pd
 
@@ -386,7 +391,8 @@ def beside_paper(
             line |= {"P_T se": final.se, "n": final.n}
             gap = triangle.mean - paper
             verdict = "agrees" if abs(gap) <= margin + 2 * triangle.se else "above" if gap > 0 else "below"
-            line["verdict"] = "reduced" if final.n < num_seeds else "" if np.isnan(paper) else verdict
+            is_reduced = final.n < num_seeds or row in fewer_epochs
+            line["verdict"] = "reduced" if is_reduced else "" if np.isnan(paper) else verdict
         if len(mine) or row in printed:
             lines.append(line)
     columns = ["paper", "pm", "triangle", "verdict", "triangle sd", "P_T", "P_T sd", "P_T se", "n"]

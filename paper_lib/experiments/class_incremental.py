@@ -118,7 +118,8 @@ def stored(dataset: str) -> pd.DataFrame:
 def comparison(dataset: str) -> pd.DataFrame:
     """A column of Table 1 or 2 beside the stored runs, as ``metrics.beside_paper`` shows them."""
     printed = {row: numbers for (row, name), numbers in PAPER.items() if name == dataset}
-    return metrics.beside_paper(stored(dataset), printed, ROWS, protocl.PAPER_SEEDS)
+    shorter = protocl.fewer_epochs(dataset)
+    return metrics.beside_paper(stored(dataset), printed, ROWS, protocl.PAPER_SEEDS, shorter)
 
 
 def printed_numbers(num_tasks: int = 5) -> pd.DataFrame:
