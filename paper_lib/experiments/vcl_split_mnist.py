@@ -199,20 +199,14 @@ def curves(table: pd.DataFrame) -> dict[str, NDArray]:
     return {row: metrics.average_accuracy(a) for row, a in matrices(table).items()}
 
 
-def stored(dataset: str, scenario: str | None = None) -> pd.DataFrame:
-    """The stored runs at paper scale of a data set; no rows where none has been run.
-
-    Args:
-        dataset: one of ``DATASETS``.
-        scenario: of all rows; None for each row's own, as in Figure 1.
-    """
+def stored(dataset: str) -> pd.DataFrame:
+    """The stored runs at paper scale of a data set in each row's own scenario, as in Figure 1; no rows where none are."""
     try:
         table = runs.stored("vcl_split_mnist")
     except FileNotFoundError:
         return pd.DataFrame(columns=runs.COLUMNS)
     own = table.method.map({row: served[0] for row, served in LAYOUTS.items()})
-    wanted = table.scenario == (own if scenario is None else scenario)
-    return table[(table.dataset == dataset) & (table.preset == "paper") & wanted]
+    return table[(table.dataset == dataset) & (table.preset == "paper") & (table.scenario == own)]
 
 
 def class_incremental(seeds: Sequence[int]) -> dict[str, NDArray]:
