@@ -200,7 +200,7 @@ def curves(table: pd.DataFrame) -> dict[str, NDArray]:
 
 
 def stored(dataset: str) -> pd.DataFrame:
-    """The stored runs at paper scale of a data set in each row's own scenario, as in Figure 1; no rows where none are."""
+    """The stored runs at paper scale of a data set in each row's own scenario, as in Figure 1; none where none are."""
     try:
         table = runs.stored("vcl_split_mnist")
     except FileNotFoundError:
