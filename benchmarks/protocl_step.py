@@ -28,7 +28,7 @@ def stacked(task: Task, spec: Spec, num_seeds: int, steps: int) -> float:
     seeds = range(num_seeds)
     state = CONFIG.init(spec, seeds, "cpu")
     pool = memory.pool(task, state.memory, num_seeds, True)
-    encoder = CONFIG._encoder(spec)
+    encoder = CONFIG.encoder(spec)
     trainer = Trainer(CONFIG, state, encoder, pool)
     draws = pool.draws[:, : steps * BATCH]
     training.train_epoch(trainer.stepper, encoder, draws[:, : 20 * BATCH], BATCH, seeds, (0, 0))

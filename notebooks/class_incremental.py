@@ -22,7 +22,7 @@ from myst_nb import glue
 
 from paper_lib import metrics, plots
 from paper_lib.experiments import class_incremental
-from paper_lib.notebook import from_notebook
+from paper_lib.notebook import from_notebook, shown
 
 # %% tags=["parameters"]
 dataset = "split_digits"  # split_digits, split_mnist or split_fmnist; without the VCL rows also the CIFAR streams
@@ -57,7 +57,7 @@ if config == class_incremental.Config(seeds=config.seeds, device=config.device):
 # %%
 printed = class_incremental.printed_numbers()
 assert (printed["a if P_5"] > 100).all() and (printed["a if triangle"] < 100).all()
-printed.round(2)
+shown(printed)
 
 # %% [markdown]
 # So these printed numbers can be read as triangle means of learners that remember nothing. This is inferred: the script
@@ -81,13 +81,13 @@ impossible
 # or epochs and carry none, and `not run` rows have no runs in this book yet.
 
 # %%
-tables = {name: class_incremental.comparison(name).round(2) for name in ("split_mnist", "split_fmnist")}
+tables = {name: shown(class_incremental.comparison(name)) for name in ("split_mnist", "split_fmnist")}
 for name, lines in tables.items():
     display(name, lines)
     glue(f"class_incremental_{name}", lines, display=False)
 
 # %%
-tables = {name: class_incremental.comparison(name).round(2) for name in ("split_cifar10", "split_cifar100")}
+tables = {name: shown(class_incremental.comparison(name)) for name in ("split_cifar10", "split_cifar100")}
 for name, lines in tables.items():
     display(name, lines)
     glue(f"class_incremental_{name}", lines, display=False)

@@ -25,7 +25,7 @@ from myst_nb import glue
 
 from paper_lib import plots
 from paper_lib.experiments import protocl, protocl_tuning
-from paper_lib.notebook import from_notebook
+from paper_lib.notebook import from_notebook, shown
 
 # %% tags=["parameters"]
 dataset = "split_digits"  # split_digits, split_mnist, split_fmnist, split_cifar10, split_cifar100 or split_cifar10_100
@@ -73,17 +73,17 @@ assert "protocl" not in final or scenario != "class_incremental" or final["proto
 # carry none.
 
 # %%
-comparison = {name: protocl.comparison(name).round(2) for name in ("split_mnist", "split_fmnist")}
+comparison = {name: protocl.comparison(name) for name in ("split_mnist", "split_fmnist")}
 for name, lines in comparison.items():
-    display(name, lines)
-    glue(f"protocl_{name}", lines, display=False)
+    display(name, shown(lines))
+    glue(f"protocl_{name}", shown(lines), display=False)
 
 # %% [markdown]
 # What the corrected method set out to reach, and how it stands to replay with the same memory and tuning budget, seed
 # by seed:
 
 # %%
-targets = {name: protocl.targets(name).round(2) for name in comparison}
+targets = {name: shown(protocl.targets(name)) for name in comparison}
 for name, lines in targets.items():
     display(name, lines)
     glue(f"protocl_targets_{name}", lines, display=False)

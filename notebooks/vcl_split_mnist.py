@@ -23,7 +23,7 @@ from IPython.display import display
 
 from paper_lib import metrics, plots
 from paper_lib.experiments import vcl_split_mnist
-from paper_lib.notebook import from_notebook
+from paper_lib.notebook import from_notebook, shown
 
 # %% tags=["parameters"]
 dataset = "split_digits"  # split_digits, split_mnist, split_fmnist, toy_pan or toy_gaussians
@@ -68,8 +68,7 @@ assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
 
 # %% [markdown]
 # What Table 1 prints for VCL, and which of the two metrics that is, stands in {doc}`class_incremental`.
-
-# %% [markdown]
+#
 # ## Stored runs
 #
 # Ten seeds; percent, sd over seeds. `learned` is the accuracy on a task just learned. `reduced` marks fewer seeds or
@@ -84,8 +83,8 @@ assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
 # ten units a layer at times lose a class even in joint training, which shows in the spread of that bound.
 
 # %%
-display(vcl_split_mnist.by_dataset(vcl_split_mnist.scores, vcl_split_mnist.DATASETS).round(2))
-display(vcl_split_mnist.by_dataset(vcl_split_mnist.statements, vcl_split_mnist.DATASETS).round(2))
+display(shown(vcl_split_mnist.by_dataset(vcl_split_mnist.scores, vcl_split_mnist.DATASETS)))
+display(shown(vcl_split_mnist.by_dataset(vcl_split_mnist.statements, vcl_split_mnist.DATASETS)))
 
 # %% mystnb={"image": {"alt": "Average accuracy over the tasks so far on the two toy sets, mean and standard deviation over ten seeds. SGD and VCL with one head fall to between 50 and 70 percent, VCL a little less; VCL with a head a task stays above 85; SGD with a head a task falls below it; joint training and a network a task stay at the top."}}
 toys = vcl_split_mnist.by_dataset(vcl_split_mnist.statements, ["toy_pan", "toy_gaussians"]).swaplevel()

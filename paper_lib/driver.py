@@ -111,7 +111,7 @@ def predict(method: Method, state: State, x: Tensor, task_id: int | None = None,
 
 def save(path: Path, next_task: int, state: State, outcome: Outcome) -> None:
     """Write a checkpoint in one piece: a kill leaves the old one or the new one."""
-    arrays = {f"state/{name}": leaf.detach().cpu().numpy() for name, leaf in _named_tensors(state)}
+    arrays = {f"state/{name}": leaf.detach().cpu().numpy() for name, leaf in named_tensors(state)}
     arrays |= {f"scores/{name}": value for name, value in outcome.scores.items()}
     arrays |= {f"info/{name}/{t}": v for name, values in outcome.info.items() for t, v in enumerate(values)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,10 +134,10 @@ def load(path: Path, template: State, device: str | torch.device) -> tuple[int, 
             arrays = dict(stored)
         next_task, seconds = int(arrays["next_task"]), arrays["seconds"]
         scores = {name: arrays[f"scores/{name}"] for name in SCORES}
-        tensors = {name: torch.from_numpy(arrays[f"state/{name}"]) for name, _ in _named_tensors(template)}
+        tensors = {name: torch.from_numpy(arrays[f"state/{name}"]) for name, _ in named_tensors(template)}
     except Exception as error:
         raise ValueError(f"{path} is not a checkpoint of this run ({error}); remove it to start afresh") from error
-    on_cpu = {name for name, leaf in _named_tensors(template) if leaf.device.type == "cpu"}
+    on_cpu = {name for name, leaf in named_tensors(template) if leaf.device.type == "cpu"}
     tensors = {name: t if name in on_cpu else t.to(device) for name, t in tensors.items()}
     info: dict[str, list[np.ndarray]] = {}
     for key in sorted((k for k in arrays if k.startswith("info/")), key=lambda k: int(k.rsplit("/", 1)[1])):
@@ -145,13 +145,13 @@ def load(path: Path, template: State, device: str | torch.device) -> tuple[int, 
     return next_task, _rebuilt(template, tensors), Outcome(scores, info, seconds)
 
 
-def _named_tensors(tree: Any, name: str = "") -> list[tuple[str, Tensor]]:
+def named_tensors(tree: Any, name: str = "") -> list[tuple[str, Tensor]]:
     """The tensors of a state with their places in it; what is not a tensor is what ``init`` was given."""
     if isinstance(tree, Tensor):
         return [(name, tree)]
     if isinstance(tree, tuple):
         names = getattr(tree, "_fields", range(len(tree)))
-        return [pair for key, child in zip(names, tree, strict=True) for pair in _named_tensors(child, f"{name}.{key}")]
+        return [pair for key, child in zip(names, tree, strict=True) for pair in named_tensors(child, f"{name}.{key}")]
     return []
 
 

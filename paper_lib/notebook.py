@@ -14,9 +14,12 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from paper_lib.checks import near_match
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Config = TypeVar("Config")
 
@@ -94,6 +97,24 @@ def from_notebook(config_type: type[Config], namespace: Mapping[str, object]) ->
         else:
             own |= _assigned(cell)
     return config_from(config_type, {name: namespace[name] for name in hints if name in namespace})
+
+
+def shown(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
+    """A table as a chapter shows it: rounded, and a dash where there is no number.
+
+    >>> import pandas
+    >>> shown(pandas.DataFrame({"paper": [93.734, math.nan], "n": [10, 0]}))
+       paper   n
+    0  93.73  10
+    1      –   0
+    """
+
+    def cell(value: object) -> object:
+        if not isinstance(value, float):
+            return value
+        return "–" if math.isnan(value) else f"{value:.{digits}f}"
+
+    return table.map(cell)
 
 
 def field_types(config_type: type) -> dict[str, Any]:

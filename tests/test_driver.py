@@ -164,11 +164,11 @@ def test_the_task_is_named_in_task_incremental_streams_alone(scenario):
 def test_predicting_changes_nothing_in_the_state(name, digits):
     method = METHODS[name]
     state, _ = method.learn(method.init(digits.spec, SEEDS, "cpu"), digits.train[0])
-    before = {place: t.clone() for place, t in driver._named_tensors(state)}
+    before = {place: t.clone() for place, t in driver.named_tensors(state)}
     first = driver.predict(method, state, digits.held_out[0].x)
     second = driver.predict(method, state, digits.held_out[0].x)
     assert torch.equal(first, second)
-    assert all(torch.equal(before[place], t) for place, t in driver._named_tensors(state))
+    assert all(torch.equal(before[place], t) for place, t in driver.named_tensors(state))
 
 
 def test_predictions_in_chunks_are_those_of_all_points(digits):
@@ -185,7 +185,7 @@ def test_a_checkpoint_holds_the_whole_state(digits, tmp_path):
     template = REPLAY.init(digits.spec, SEEDS, "cpu")
     next_task, again, stored = driver.load(tmp_path / "deep" / "run.npz", template, "cpu")
     assert next_task == 1 and again.spec == state.spec and again.seeds == SEEDS
-    for (place, a), (other, b) in zip(driver._named_tensors(state), driver._named_tensors(again), strict=True):
+    for (place, a), (other, b) in zip(driver.named_tensors(state), driver.named_tensors(again), strict=True):
         assert place == other and a.dtype == b.dtype and torch.equal(a, b)
     np.testing.assert_array_equal(stored.info["loss"], outcome.info["loss"])
 

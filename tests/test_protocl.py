@@ -72,7 +72,7 @@ def test_as_published_reproduces_five_steps_of_the_release():
     moments = training.fresh_moments((*params, log_concentration))
     state = blank._replace(params=params, moments=moments, prior=prior, evidence=evidence)
     task = Task(0, golden["x"].flatten(0, 1), golden["y"].flatten())
-    encoder = config._encoder(spec)
+    encoder = config.encoder(spec)
     trainer = protocl.Trainer(config, state, encoder, mem.pool(task, state.memory, 1, True))
 
     for s in range(steps):
@@ -218,12 +218,12 @@ def test_forgetting_leaves_the_prior_in_place():
 def test_prediction_changes_nothing_and_can_be_repeated(config, digits):
     state = config.init(digits.spec, (0, 1), "cpu")
     state, _ = config.learn(state, digits.train[0])
-    before = [(name, leaf.clone()) for name, leaf in driver._named_tensors(state)]
+    before = [(name, leaf.clone()) for name, leaf in driver.named_tensors(state)]
     first = config.predict(state, digits.held_out[0].x)
     again = config.predict(state, digits.held_out[0].x)
     assert torch.equal(first, again)
     torch.testing.assert_close(first.exp().sum(-1), torch.ones(first.shape[:2]))
-    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(before, driver._named_tensors(state), strict=True))
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(before, driver.named_tensors(state), strict=True))
 
 
 def test_every_test_point_is_predicted_whatever_the_batch(digits):
@@ -255,12 +255,12 @@ def test_stops_and_goes_on_inside_a_task(digits):
 
     def keep(state, fraction):
         if fraction == 0.5:
-            leaves = {name: leaf.clone() for name, leaf in driver._named_tensors(state)}
+            leaves = {name: leaf.clone() for name, leaf in driver.named_tensors(state)}
             kept["state"] = driver._rebuilt(state, leaves)
 
     whole, info = config.learn(start, digits.train[1], keep)
     resumed, resumed_info = config.learn(kept["state"], digits.train[1])
-    named = driver._named_tensors(whole), driver._named_tensors(resumed)
+    named = driver.named_tensors(whole), driver.named_tensors(resumed)
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(*named, strict=True))
     assert torch.equal(info["loss"], resumed_info["loss"])
 
@@ -279,7 +279,7 @@ def test_the_joint_loss_alone_draws_all_classes_together(digits):
     def spread(loss):
         config = replace(SMALL, loss=loss, epochs=60)
         state, _ = config.learn(config.init(digits.spec, (0,), "cpu"), digits.train[0])
-        z = config._encoder(digits.spec)(state.params, digits.spec.scale(digits.train[0].x))[0]
+        z = config.encoder(digits.spec)(state.params, digits.spec.scale(digits.train[0].x))[0]
         means = [z[digits.train[0].y == c].mean(0) for c in (0, 1)]
         return (means[0] - means[1]).norm()
 
@@ -294,7 +294,7 @@ def test_recomputed_evidence_counts_every_point_once(digits):
     counts = state.predictive_evidence.counts
     assert torch.equal(counts[:, 2:4].sum(1), torch.full((2,), float(len(digits.train[1].y))))
     assert torch.equal(counts[:, :2].sum(1), torch.full((2,), 20.0))
-    z = config._encoder(digits.spec)(state.params, digits.spec.scale(digits.train[1].x))
+    z = config.encoder(digits.spec)(state.params, digits.spec.scale(digits.train[1].x))
     in_class = digits.train[1].y == 2
     torch.testing.assert_close(state.predictive_evidence.sums[:, 2], z[:, in_class].sum(1), rtol=1e-4, atol=1e-3)
 
@@ -327,7 +327,7 @@ def test_one_rate_of_dropout_is_that_of_every_layer_and_a_last_rate_of_0_spares_
 
     assert torch.equal(learned(0.3), learned((0.3, 0.3)))
     assert not torch.equal(learned(0.3), learned((0.3, 0.0)))
-    spared = replace(SMALL, dropout=(0.3, 0.0))._encoder(digits.spec)
+    spared = replace(SMALL, dropout=(0.3, 0.0)).encoder(digits.spec)
     (mask,) = spared.draw_masks(rng.generators((0,), "dropout"), 1, 5)
     assert mask.shape[-1] == SMALL.hidden[0]
 

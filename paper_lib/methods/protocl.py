@@ -219,7 +219,7 @@ class ProtoCL:
             )
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
-        params = self._encoder(spec).init(seeds, device)
+        params = self.encoder(spec).init(seeds, device)
         num_seeds, num_classes = len(seeds), spec.num_units
         draws = [
             (
@@ -252,7 +252,7 @@ class ProtoCL:
         self, state: State, task: Task, report: Callable[[State, float], None] = unreported
     ) -> tuple[State, dict[str, Tensor]]:
         spec, seeds = state.spec, state.seeds
-        encoder = self._encoder(spec)
+        encoder = self.encoder(spec)
         if state.epoch == 0:
             state = state._replace(losses=state.losses[:, :0])
         pool = mem.pool(task, state.memory, len(seeds), self.oversample)
@@ -287,7 +287,7 @@ class ProtoCL:
         return state, {"loss": losses, "concentration": state.prior.log_concentration.exp() + counts}
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
-        spec, encoder = state.spec, self._encoder(state.spec)
+        spec, encoder = state.spec, self.encoder(state.spec)
         masks = ()
         if self.predict_with_dropout:
             streams = rng.generators(state.seeds, "predict", state.memory.size, device=x.device)
@@ -311,7 +311,7 @@ class ProtoCL:
 
     def _one_pass(self, state: State, task: Task) -> Evidence:
         """Evidence of the task and memory, each point once, under the encoder as it is."""
-        encoder, spec = self._encoder(state.spec), state.spec
+        encoder, spec = self.encoder(state.spec), state.spec
         evidence = Evidence(*(torch.zeros_like(e) for e in state.evidence))
         with torch.no_grad():
             for x, y in zip(task.x.split(4096), task.y.split(4096), strict=True):
@@ -322,7 +322,8 @@ class ProtoCL:
                 evidence = observe(evidence, encoder(state.params, spec.scale(state.memory.x)), one_hot)
         return evidence
 
-    def _encoder(self, spec: Spec) -> Network:
+    def encoder(self, spec: Spec) -> Network:
+        """The network that embeds inputs."""
         return build(self.network, spec.input_shape, self.hidden, self.embedding_dim, self._rates())
 
     def _rates(self) -> tuple[float, ...]:
