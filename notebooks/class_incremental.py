@@ -10,8 +10,9 @@
 # # Class-incremental learning: Tables 1 and 2
 #
 # Which learner still knows all classes after the last task? Tables 1 and 2 of {cite:p}`kessler2023sequential` compare
-# VCL, HIBNN, FROMP and S-FSVI with ProtoCL, class-incrementally: new classes come with every task, and a test point
-# comes without its task. This page sets all rows side by side; the chapters on each method hold its settings.
+# VCL, HIBNN, FROMP and S-FSVI (see {doc}`/prototypes`) with ProtoCL, class-incrementally: new classes come with every
+# task, and a test point comes without its task. This page sets all rows side by side; the chapters on each method say
+# how its settings were chosen.
 #
 # Below, digits with quick settings: two classes a task, and a memory or coreset of 50 points a task where a row has
 # one. `sgd` keeps nothing, `joint` trains on all tasks so far.
@@ -51,8 +52,9 @@ if config == class_incremental.Config(seeds=config.seeds, device=config.device):
 # The paper defines its metric as the final accuracy $P_5$ {eq}`eq:metrics`. Yet a learner that knows its last task
 # alone, with accuracy $a$, has $P_5 = a/5$, at most 20 %, while of the fifteen accuracies on and below the diagonal of
 # its matrix five are $a$, so their mean is $5a/15$, at most 33.3 %. The rows without memory print 33.01, 32.77 and
-# 33.25. As $P_5$ they would ask for more than 100 % on the task just learned; as triangle means they ask for what a
-# network reaches on two classes, and SGD, which forgets completely, measures that in stored runs of ten seeds:
+# 33.25. If nothing else is remembered, they would as $P_5$ ask for more than 100 % on the task just learned; as triangle
+# means they ask for what a network reaches on two classes, and SGD, which forgets completely, measures that in stored
+# runs of ten seeds:
 
 # %%
 printed = class_incremental.printed_numbers()
@@ -62,7 +64,7 @@ shown(printed)
 # %% [markdown]
 # So these printed numbers can be read as triangle means of learners that remember nothing. This is inferred: the script
 # that averaged them is not released. Other rows may print other metrics: S-FSVI's 92.94 is close to the final accuracy
-# that its authors report.
+# that its authors report, 92.87 (README of [timrudner/S-FSVI](https://github.com/timrudner/S-FSVI), layers of 256).
 #
 # The margins are called standard errors over ten seeds. Of ten accuracies between 0 and 100 % the standard deviation is
 # at most 52.7, so a standard error is at most 16.7, and the tables print margins of 16.96, 18.56 and 20.21.
@@ -76,15 +78,27 @@ impossible
 # %% [markdown]
 # ## At the paper's scale
 #
-# Percent on the test set, ten seeds, 200 points of memory a task for rows that have one. `pm` is the paper's margin; sd and
-# se are ours, over seeds. The verdict is on the triangle mean, with $P_5$ beside it; `reduced` rows have fewer seeds
-# or epochs and carry none, and `not run` rows have no runs in this book yet.
+# Percent on the test set, ten seeds. `pm` is the paper's margin; sd and se are ours, over seeds. The verdict is on the
+# triangle mean, with $P_5$ beside it: `agrees` within `pm` and two of our standard errors. `z` takes `pm` as a standard
+# deviation and counts the gap in standard errors of the difference. `reduced` rows have fewer seeds or epochs and carry
+# no verdict, and `not run` rows have no runs in this book yet.
 
 # %%
 tables = {name: shown(class_incremental.comparison(name)) for name in ("split_mnist", "split_fmnist")}
 for name, lines in tables.items():
     display(name, lines)
     glue(f"class_incremental_{name}", lines, display=False)
+
+# %% [markdown]
+# What the rows were run with. Rows from different public codes see different pixels: [0, 1] (`unit`), or zero mean and
+# unit variance (`standard`).
+
+# %%
+for name in tables:
+    display(name, shown(class_incremental.settings(name), ".4g"))
+
+# %% [markdown]
+# Table 2, of which nothing has been run yet:
 
 # %%
 tables = {name: shown(class_incremental.comparison(name)) for name in ("split_cifar10", "split_cifar100")}

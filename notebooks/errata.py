@@ -10,8 +10,9 @@
 # # Errata
 #
 # Nine points of {cite:p}`kessler2023sequential` where a formula or a statement does not hold as printed, each with the
-# correct one and a check that uses neither, and ten about what is reported. None of them overturns the paper's argument;
-# several change numbers. Elsewhere in this book the corrected formula is the default.
+# correct one and a check that uses neither, and eleven about what is reported. The first nine leave the paper's
+# argument standing, though several change numbers; the others bear on what its tables compare. Elsewhere in this book
+# the corrected formula is the default.
 
 # %%
 from paper_lib import plots
@@ -60,12 +61,14 @@ result = errata.run(config)
 #   Holds: $\mathcal{N}(\mu_{t+1}, \Lambda_{t+1}^{-1})$; $\mathcal{N}(\bar z; \mu_{y_t}, \Lambda^{-1}_{y_t})$; $\bar z$ names both a prototype and a batch's mean.
 #
 # **M8** (Sec. 3)
-# : Printed: the multi-task posterior's performance is an upper bound.
-#   Holds: a bound where the model is well specified, as App. B says.
+# : Printed: the multi-task posterior's performance is an upper bound to that of sequential inference.
+#   Holds: it is what exact sequential inference in the same model ends at. It does not bound a sequential learner with
+#   another model, which App. B adds "can outperform the multi-task solution".
 #
 # **M9** (Sec. 6)
-# : Printed: embeddings with isotropic variance; Gaussians with a diagonal covariance.
-#   Holds: isotropic noise and one precision a class, as in the release; a diagonal prior stays diagonal.
+# : Printed: embeddings with isotropic variance, prototypes with a diagonal covariance, "the Gaussians with a diagonal
+#   covariance". Both may hold; which is meant matters, as a diagonal prior never becomes isotropic. We take one precision
+#   a class, as the release does.
 
 # %% [markdown]
 # ## Checks
@@ -97,10 +100,11 @@ plots.drift_variance(result.drift)
 # | R1 | Table 1, "standard errors over 10 seeds": ± 18.56, 16.96, 20.21 | no standard error of ten accuracies can exceed 16.67, see {doc}`/notebooks/metrics`; this book states sd, se and n |
 # | R2 | Table 2: 1425 ± 28 s for FROMP on CIFAR-10 and for ProtoCL on CIFAR-100 | likely a copying error; these times are not compared |
 # | R3 | FROMP ± 0.00 | not the spread of different seeds: likely one run, or one seed repeated |
-# | R4 | final average accuracy $P_5$ | 33.01, 32.77 and 33.25 fit triangle means under complete forgetting, see {doc}`/notebooks/metrics`; no script tells which score the other rows are, so both stand in every table |
-# | R5 | HIBNN chooses its head by predictive entropy | by the entropy of a whole task's test set, not of a point, which is an easier question than class-incremental learning |
-# | R6 | ProtoCL and S-FSVI both in bold | 93.73 ± 1.05 and 92.94 ± 0.17 overlap; here differences are paired over seeds |
-# | R7 | FROMP 84.40 class-incremental | other implementations report far lower and higher values; it depends on how memory is shared out |
-# | R8 | HMC against multi-head VCL | the second is told the task, the first is not; scenarios are named in every figure |
-# | R9 | baselines "under a similar protocol" | inputs, training-set sizes and which layers are Bayesian differ between rows |
-# | R10 | settings of Figure 1 and of the baselines of Table 1 | not given; ours stand in each chapter |
+# | R4 | "mean accuracies across all tasks" (Table 1); $P_5$ "the main metric" (App. B) | 33.01, 32.77 and 33.25 fit triangle means under complete forgetting, see {doc}`/notebooks/metrics`; no script tells which score the other rows are, so both stand beside them |
+# | R5 | HIBNN chooses its head by predictive entropy | in its authors' public code by the entropy of a whole task's test set, not of a point, which is an easier question than class-incremental learning |
+# | R6 | ProtoCL and S-FSVI both in bold | 93.73 ± 1.05 and 92.94 ± 0.17 overlap; where both were run here, differences are paired over seeds |
+# | R7 | FROMP 84.40 class-incremental | the log of the port by S-FSVI's authors ends at 33.44; it depends on how memory is shared out. Not run here yet |
+# | R8 | HMC against multi-head VCL | the second is told the task, the first is not |
+# | R9 | baselines "under a similar protocol" | inputs, training-set sizes and which layers are Bayesian differ between the public codes; ours stand in {doc}`/notebooks/class_incremental` |
+# | R10 | settings of Figure 1 and of the baselines of Table 1 | two layers of 200 units and 200 points a task; the rest is not given, and ours stands in each chapter |
+# | R11 | Dirichlet parameters start at 0.7 (Sec. 6) and at 0.78 (App. F) | the release starts at $e^{0.78}$; thousands of counts outweigh either. Here 0.7 |

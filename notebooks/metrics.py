@@ -10,20 +10,21 @@
 # # What is measured
 #
 # One number for a learner of many tasks hides what it forgot. Appendix B of {cite:p}`kessler2023sequential` defines the
-# average performance $P_k$ and the average forgetting $F_k$ {eq}`eq:metrics`. Some numbers of the paper's Table 1 are
-# neither: they are means over the whole triangle of the accuracy matrix. This chapter shows the three side by side.
+# average performance $P_k$ and the average forgetting $F_k$ {eq}`eq:metrics`, and calls $P_5$ the main metric used
+# throughout. Some numbers of Table 1 fit neither: they look like means over the whole triangle of the accuracy matrix.
+# This chapter shows the three side by side.
 
 # %%
 import numpy as np
 
 from paper_lib import plots
 from paper_lib.experiments import metrics
-from paper_lib.metrics import average_accuracy, final_accuracy, learning_accuracy, matrices_by_method
+from paper_lib.metrics import average_accuracy, final_accuracy, learning_accuracy
 from paper_lib.metrics import complete_forgetting as forget_all
 from paper_lib.notebook import from_notebook
 
 # %% tags=["parameters"]
-dataset = "split_digits"  # or split_mnist, split_fmnist, toy_gaussians, toy_pan
+dataset = "split_digits"  # or split_mnist, split_fmnist; domain- or task-incremental also toy_gaussians, toy_pan
 scenario = "class_incremental"  # class_incremental, domain_incremental or task_incremental
 preset = "quick"  # quick or paper
 seeds = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
@@ -31,7 +32,7 @@ device = "cpu"  # cpu or cuda:0
 
 # %%
 config = from_notebook(metrics.Config, globals())
-matrices = matrices_by_method(metrics.run(config))
+matrices = metrics.matrices(metrics.run(config))
 
 # %% [markdown]
 # ## By hand
@@ -45,13 +46,14 @@ metrics.scores(metrics.BY_HAND)
 # %% [markdown]
 # ## A small stream
 #
-# Each panel is the matrix of one learner. SGD keeps its last row's last entry only; replay keeps a part of the rest.
-# Joint training on all tasks so far is the multi-task bound, a network for each task the single-task bound.
+# Each panel is the matrix of one learner. Of each row SGD keeps little but the entry of the task just learned; replay
+# keeps a part of the rest. Joint training on all tasks so far is the multi-task bound; a network for each task, kept as
+# it was when the task was learned, the single-task bound.
 
-# %% mystnb={"image": {"alt": "Four triangular heat maps of accuracy on each task after each task. SGD: only the diagonal is high. Replay: entries below the diagonal fall a little with each task. Joint training and a network a task: joint is high everywhere, the network for one task only on the diagonal."}}
+# %% mystnb={"image": {"alt": "Four triangular heat maps of accuracy on each task after each task. SGD: only the diagonal is high. Replay: entries below the diagonal fall a little with each task. Joint training and a network a task are high everywhere."}}
 plots.accuracy_matrices(matrices)
 
-# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far against tasks learned. Joint training stays near the top, replay declines slowly, SGD and a network a task fall as one over the number of tasks."}}
+# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far against tasks learned. A network a task and joint training stay near the top, replay declines slowly, SGD falls as one over the number of tasks."}}
 final = {name: final_accuracy(a).mean() for name, a in matrices.items()}
 assert final["joint"] > final["replay"] > final["sgd"]
 assert learning_accuracy(matrices["single_task"]).mean() >= final["joint"]
@@ -62,8 +64,8 @@ plots.accuracy_over_tasks({name: average_accuracy(a) for name, a in matrices.ite
 #
 # With five tasks a learner that knows its last task only, with accuracy $a$, has one entry in each row of the matrix.
 # So $P_5 = a / 5$, at most 20 %, and the triangle mean is $5 a / 15$, at most 33.3 %. Three printed numbers, called
-# final average accuracies, are just that: each gives an accuracy just below 100 % on the task just learned, as binary
-# digits and clothes have, and a $P_5$ below 20 %.
+# "mean accuracies across all tasks" and "average accuracy", fit the second: each gives an accuracy just below 100 % on
+# the task just learned, as binary digits and clothes have, and a $P_5$ below 20 %.
 
 # %%
 metrics.identified()
@@ -93,7 +95,8 @@ assert found <= bound + 1e-9 and min(metrics.PRINTED_SE.values()) > bound
 plots.sd_bound(np.linspace(0, 100, 101), bound, metrics.PRINTED_SE)
 
 # %% [markdown]
-# **What agrees.** $P_k$ and $F_k$ are as defined. **What does not.** Rows of Table 1 mix two metrics, and its spreads
-# are not all standard errors. Every table of this book states $P_T$, the triangle mean, sd, se and the number of seeds.
+# **What agrees.** $P_k$ and $F_k$ are as defined. **What does not.** Rows of Table 1 seem to mix two metrics, and its
+# spreads are not all standard errors. Where this book sets runs beside that table, it states $P_T$ and the triangle
+# mean, sd, se and the number of seeds.
 # **What to note.** Joint training bounds a learner only if its model can do all tasks, see
 # {doc}`/notebooks/misspecification`; and a learner that learns nothing forgets nothing, so $F_k$ never stands alone.

@@ -27,7 +27,7 @@ from paper_lib.notebook import from_notebook
 num_points = 50  # training points of each task
 noise_precision = 100.0  # beta, one over the variance of the noise
 prior_var = 1.0  # variance of the prior on intercept and slope
-num_experts = 3  # linear experts in the mixture
+num_experts = 3  # linear experts in the mixture: one more than there are lines, as their number is not known
 seeds = [0, 1, 2, 3, 4]  # data sets
 
 # %%
@@ -43,7 +43,7 @@ result = misspecification.run(config)
 # holds there, so an expert also owns a region of inputs. Its posterior is variational and is handed from task to task
 # in the same way.
 
-# %% mystnb={"image": {"alt": "Four panels of data and predictive bands. Upper row, one Bayesian line: after task 1 it follows the rising points on the left; after task 2 it is flat at about one half and misses the rising left half and the falling right half. Lower row, linear experts: after task 2 one expert follows each half."}}
+# %% mystnb={"image": {"alt": "Four panels of data and predictive bands. Upper row, one Bayesian line: after task 1 it follows the rising points on the left; after task 2 it is flat at about one half and misses the rising left half and the falling right half. Lower row, linear experts: after task 2 the predictive mean follows both halves."}}
 plots.change_point_fit(result.curves, result.data)
 
 # %% [markdown]

@@ -19,7 +19,7 @@ from paper_lib.notebook import from_notebook
 
 # %% tags=["parameters"]
 num_classes = 5  # colours of the urn, classes of the prototypes
-concentration = 0.78  # initial Dirichlet parameter of every class
+concentration = 0.78  # initial Dirichlet parameter of every class, as in Appendix F
 noise_var = 0.05  # variance of an embedding about its prototype
 precision = 1.0  # initial precision of a prototype
 embedding_dim = 16  # dimension of the embeddings
@@ -97,5 +97,5 @@ plots.prototype_swap(result.swap)
 # %% [markdown]
 # **What agrees.** The class probability, the integral and the updates are right as printed. **What does not.** The
 # objective is exact for one point of a class and otherwise a product of one-point predictives, a composite objective.
-# It is a sensible thing to maximise, as each factor scores one embedding, but it is not the evidence of the batch.
+# It is not the evidence of the batch, and maximised alone it may put all classes on one point: see {doc}`protocl`.
 # The appendix also writes a precision where a covariance is meant in the posterior of a prototype.

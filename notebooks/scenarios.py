@@ -44,7 +44,8 @@ figure
 # ## Output units
 #
 # For five tasks of two classes, as in Split-MNIST: how many units the output layer has, which of them the first two
-# tasks use, and how many of them compete for a test point. Units that never compete with one another form a head.
+# tasks use, and how many of them compete for a test point. Units that compete with one another form a head; those of
+# different heads never do.
 
 # %%
 result.heads

@@ -66,7 +66,7 @@ plots.lemma_1(lemma)
 # ## What is forgotten, exactly
 #
 # *One weight at rest* ($h = \eta = 0$) ends at $(n_1 A + n_2 B) / (n_1 + n_2)$ for targets $A$ and $B$: only the ratio
-# of sizes counts, as the paper says. *One weight that drifts* discounts each older point, by
+# of sizes counts. *One weight that drifts* discounts each older point, by
 # $\prod (1-h)(1 - K g)$ with gain $K$; then the number of new points counts, whatever the old task's size was. *Two
 # weights* that the tasks read out along different directions can satisfy both. With their full covariance nothing is
 # forgotten at any ratio. Take them as independent, as a mean-field posterior does, and imbalance costs again.
@@ -128,7 +128,7 @@ assert forgotten["joint"].max() < 1.5 < 20 < change.equal_sizes[["sgd", "vcl"]].
 change.drop(columns="n").round(1).join(effect.n)
 
 # %% [markdown]
-# **What agrees.** In one weight the claim is exact. In networks it holds where a small task 2 also brings few updates:
+# **What agrees.** In one weight at rest the claim is exact. In networks it holds where a small task 2 also brings few updates:
 # with equal passes SGD forgets more at equal sizes than at a tenth, and the interval of `below` excludes 0.
 #
 # **What does not.** That part is not shown to be due to the data: with equal updates the interval of the same change

@@ -74,6 +74,21 @@ def forgetting(a: ArrayLike) -> NDArray:
     return lost / np.where(earlier > 0, earlier, np.nan)
 
 
+def networks_kept(a: ArrayLike) -> NDArray:
+    """The accuracy matrix of a learner that keeps each task's own network, from that of one network trained afresh.
+
+    On a task that it has met, such a learner scores for ever what it scored when the task was learned: the single-task
+    bound (App. B).
+
+    >>> networks_kept([[0.9, np.nan], [0.0, 0.8]])
+    array([[0.9, nan],
+           [0.9, 0.8]])
+    """
+    a = _triangle(a)
+    when_learned = np.diagonal(a, axis1=-2, axis2=-1)
+    return np.where(np.tri(a.shape[-1], dtype=bool), when_learned[..., None, :], np.nan)
+
+
 def triangle_mean(a: ArrayLike) -> NDArray:
     """Mean over all entries on and below the diagonal, ``(...,)``: what a nan-mean of the whole matrix gives.
 
@@ -375,7 +390,9 @@ def beside_paper(
         A line a method: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se; ``n`` seeds;
         and a ``verdict`` on the triangle mean, which several printed numbers turned out to be: ``agrees`` where it lies
         within the paper's margin and two of our standard errors, else ``above`` or ``below``. Fewer seeds or epochs
-        than the paper's are ``reduced`` and carry none, nor does what is ``not run`` or not printed.
+        than the paper's are ``reduced`` and carry none, nor does what is ``not run`` or not printed. ``z`` is the
+        stricter reading, with the margin taken as a standard deviation over the paper's seeds: the gap in standard
+        errors of the difference.
     """
     import pandas as pd
 
@@ -393,9 +410,10 @@ def beside_paper(
             verdict = "agrees" if abs(gap) <= margin + 2 * triangle.se else "above" if gap > 0 else "below"
             is_reduced = final.n < num_seeds or row in fewer_epochs
             line["verdict"] = "reduced" if is_reduced else "" if np.isnan(paper) else verdict
+            line["z"] = gap / np.hypot(margin / np.sqrt(num_seeds), triangle.se)
         if len(mine) or row in printed:
             lines.append(line)
-    columns = ["paper", "pm", "triangle", "verdict", "triangle sd", "P_T", "P_T sd", "P_T se", "n"]
+    columns = ["paper", "pm", "triangle", "verdict", "z", "triangle sd", "P_T", "P_T sd", "P_T se", "n"]
     return pd.DataFrame(lines, columns=["method", *columns]).set_index("method")
 
 

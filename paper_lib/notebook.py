@@ -99,8 +99,8 @@ def from_notebook(config_type: type[Config], namespace: Mapping[str, object]) ->
     return config_from(config_type, {name: namespace[name] for name in hints if name in namespace})
 
 
-def shown(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
-    """A table as a chapter shows it: rounded, and a dash where there is no number.
+def shown(table: pd.DataFrame, spec: str = ".2f") -> pd.DataFrame:
+    """A table as a chapter shows it: fractions formatted, and a dash where there is no number.
 
     >>> import pandas
     >>> shown(pandas.DataFrame({"paper": [93.734, math.nan], "n": [10, 0]}))
@@ -112,7 +112,7 @@ def shown(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
     def cell(value: object) -> object:
         if not isinstance(value, float):
             return value
-        return "–" if math.isnan(value) else f"{value:.{digits}f}"
+        return "–" if math.isnan(value) else f"{value:{spec}}"
 
     return table.map(cell)
 

@@ -1,5 +1,6 @@
 """Tables 1 and 2: rows come from their own experiments, printed numbers stand beside what was run, and nothing else."""
 
+import json
 import os
 
 import numpy as np
@@ -123,3 +124,33 @@ def test_rows_of_both_experiments_run_side_by_side():
     assert tuple(found) == ("sgd", "vcl_single_head")
     for a in found.values():
         assert metrics.learning_accuracy(a) > 0.9 and metrics.final_accuracy(a) < 0.25
+
+
+def test_settings_come_from_provenance(results, tmp_path):
+    results(
+        "protocl",
+        tidy("protocl", "replay", FORGETS, 2),
+        tidy("protocl", "protocl_as_published", FORGETS, 2),
+        tidy("protocl", "joint", FORGETS, 2),
+    )
+    results("vcl_split_mnist", tidy("vcl_split_mnist", "vcl_single_head", FORGETS, 2))
+    sources = {
+        "replay": {"memory_per_task": 200, "epochs": 25},
+        "protocl_as_published": {"memory_per_task": 200, "memory_total": 1000, "epochs": 50},
+        "joint": {"memory_per_task": None, "epochs": 10},
+    }
+    for name, stream, own in (
+        ("protocl", {}, sources),
+        ("vcl_split_mnist", {"scaling": "unit"}, {"vcl_single_head": {"coreset_per_task": 0, "num_samples": 10}}),
+    ):
+        entries = {row: {"identity": {"method": ["M", 1, given], "stream": stream}} for row, given in own.items()}
+        (tmp_path / f"{name}.json").write_text(json.dumps(entries))
+    found = experiment.settings("split_mnist")
+    assert found.memory.to_dict() == {
+        **{"vcl_single_head": "none", "protocl_as_published": "1000 in all", "replay": "200 a task", "joint": "all"}
+    }
+    assert found.pixels.to_dict() == dict.fromkeys(sources, "standard") | {"vcl_single_head": "unit"}
+    assert (
+        found.epochs["replay"] == 25 and found.num_samples["vcl_single_head"] == 10 and np.isnan(found.epochs.iloc[0])
+    )
+    assert experiment.settings("split_cifar10").empty

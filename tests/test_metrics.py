@@ -255,6 +255,7 @@ def test_printed_numbers_stand_beside_ours_with_a_verdict_on_the_triangle_mean()
     }
     assert found.n.to_dict() == {"missing": 0, "few": 3, "far": 10, "close": 10, "unprinted": 10}
     assert found.loc["far", ["triangle", "P_T"]].tolist() == pytest.approx([50, 50])
+    assert found.z[["close", "far"]].tolist() == pytest.approx([-0.5 / 0.6 * 10**0.5, -0.5 / 0.4 * 10**0.5])
     assert np.isnan(found.paper["unprinted"]) and np.isnan(found.P_T["missing"])
 
 
@@ -264,3 +265,10 @@ def test_the_standard_error_beside_a_printed_number_is_of_final_accuracies():
     final = 100 * metrics.final_accuracy(a)
     assert line["P_T se"] == pytest.approx(stats.sem(final)) and line["P_T sd"] == pytest.approx(final.std(ddof=1))
     assert line["triangle sd"] == pytest.approx(100 * metrics.triangle_mean(a).std(ddof=1))
+
+
+def test_the_gap_to_a_printed_number_with_a_sd_is_welch_s_statistic():
+    a, b = random_matrices((5,), 3), 80 + 3 * np.random.default_rng(1).standard_normal(5)
+    line = metrics.beside_paper(tidy(a, "own"), {"own": (b.mean(), b.std(ddof=1))}, ["own"], num_seeds=5).loc["own"]
+    ours = 100 * metrics.triangle_mean(a)
+    assert line.z == pytest.approx(stats.ttest_ind(ours, b, equal_var=False).statistic)

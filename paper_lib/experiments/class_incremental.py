@@ -6,6 +6,7 @@ run started here is found again there. Rows of methods that the book has no runs
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -51,6 +52,10 @@ PAPER = {
     ("sfsvi", "split_cifar100"): (20.04, 2.37),
 }
 """Kessler et al. 2023, Tables 1 and 2, percent; each second number is called a standard error over 10 seeds."""
+
+
+SHOWN_SETTINGS = ("hidden", "epochs", "batch_size", "learning_rate", "dropout", "weight_decay", "num_samples")
+"""Settings that ``settings`` shows; all of them stand in ``results/*.json``."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,28 @@ def comparison(dataset: str) -> pd.DataFrame:
     printed = {row: numbers for (row, name), numbers in PAPER.items() if name == dataset}
     shorter = protocl.fewer_epochs(dataset)
     return metrics.beside_paper(stored(dataset), printed, ROWS, protocl.PAPER_SEEDS, shorter)
+
+
+def settings(dataset: str) -> pd.DataFrame:
+    """What the stored runs of a data set were made with, out of their provenance.
+
+    Returns:
+        A line a row: ``pixels`` (``standard`` for zero mean and unit variance, ``unit`` for [0, 1]), ``memory`` (points
+        kept), and settings of the method under their own names, NaN where it has none.
+    """
+    table = stored(dataset)
+    sources = {name: runs.provenance(name) for name in table.experiment.unique()}
+    lines = {}
+    for row, part in table.groupby("method"):
+        identity = sources[part.experiment.iloc[0]][part.key.iloc[0]]["identity"]
+        own = identity["method"][2]
+        kept = own.get("coreset_per_task", own.get("memory_per_task"))
+        total = own.get("memory_total")
+        lines[row] = {
+            "pixels": identity["stream"].get("scaling", "standard"),
+            "memory": f"{total} in all" if total else "all" if kept is None else f"{kept} a task" if kept else "none",
+        } | {name: own.get(name, math.nan) for name in SHOWN_SETTINGS}
+    return pd.DataFrame.from_dict(lines, orient="index").reindex([row for row in ROWS if row in lines])
 
 
 def printed_numbers(num_tasks: int = 5) -> pd.DataFrame:

@@ -286,7 +286,7 @@ def prototype_variance() -> Check:
 
 
 def joint_bound() -> Check:
-    """M8: squared error on both tasks of the joint line, called a bound, of a sequential mixture and of the truth."""
+    """M8: squared error on both tasks of the joint line, called a bound, of a mixture learned in sequence and of the truth."""
     setting = misspecification.Config(seeds=(0,), num_restarts=5)
     train = [
         misspecification.change_point_task(
@@ -299,7 +299,9 @@ def joint_bound() -> Check:
     joint = np.mean((slope * x + intercept - 1 + np.abs(x)) ** 2).item() + 1 / setting.noise_precision
     scores = misspecification.summarise(misspecification.run(setting).scores)
     mixture = -scores.query("model == 'experts' and metric == 'mse'").average_performance.item()
-    return Check("M8", "squared error of the best learner", joint, mixture, 1 / setting.noise_precision, "noise alone")
+    return Check(
+        "M8", "squared error of a sequential learner", joint, mixture, 1 / setting.noise_precision, "noise alone"
+    )
 
 
 def isotropic_or_diagonal() -> Check:

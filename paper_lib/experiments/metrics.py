@@ -30,7 +30,7 @@ PRINTED = {
     "VCL, Split-FMNIST": 32.77,
     "ProtoCL without memory, Split-MNIST": 33.25,
 }
-"""Kessler et al. 2023, Table 1 and Sec. 6: percent, called final average accuracies after five tasks."""
+"""Kessler et al. 2023, Table 1 and Sec. 6: percent, called mean or average accuracies over five tasks."""
 
 PRINTED_SE = {"VCL + coreset, MNIST": 18.56, "VCL + coreset, FMNIST": 16.96, "HIBNN, FMNIST": 20.21}
 """Kessler et al. 2023, Table 1: percentage points, called standard errors over 10 seeds."""
@@ -72,6 +72,12 @@ def run(config: Config) -> pd.DataFrame:
     stream = {"dataset": config.dataset, "scenario": config.scenario}
     jobs = [runs.Job("metrics", VERSION, name, method, stream, config.preset) for name, method in learners.items()]
     return runs.execute(jobs, config.seeds, config.device)
+
+
+def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
+    """Accuracy matrices ``(seed, task_trained, task_tested)`` of every learner."""
+    found = metrics.matrices_by_method(table)
+    return found | {"single_task": metrics.networks_kept(found["single_task"])}
 
 
 def scores(a: NDArray) -> pd.DataFrame:

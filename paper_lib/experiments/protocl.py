@@ -307,7 +307,7 @@ def targets(dataset: str) -> pd.DataFrame:
         pair = ((seeds, matrices), (replayed, of_replay))
         paired = metrics.paired_difference(*(metrics.final_accuracy(a[np.isin(own, common)]) for own, a in pair))
         margin = -200 * paired.se
-        lines.append(("final_accuracy over replay's", f">= {margin:.2f} (2 se)", margin, 100 * paired.mean, paired.n))
+        lines.append(("final_accuracy minus replay's", f">= {margin:.2f} (2 se)", margin, 100 * paired.mean, paired.n))
     return pd.DataFrame(
         [
             {

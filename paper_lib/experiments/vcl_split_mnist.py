@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -181,16 +180,10 @@ def run(config: Config) -> pd.DataFrame:
 
 
 def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
-    """Accuracy matrices ``(seed, task_trained, task_tested)`` of every row of a table of one data set.
-
-    A network a task keeps each task's network, so the accuracy of ``single_task`` on a task stays what it was when the
-    task was learned: the single-task bound.
-    """
+    """Accuracy matrices ``(seed, task_trained, task_tested)`` of every row of a table of one data set."""
     found = metrics.matrices_by_method(table)
     if "single_task" in found:
-        diagonal = np.diagonal(found["single_task"], axis1=-2, axis2=-1)
-        seen = np.tri(diagonal.shape[-1], dtype=bool)
-        found["single_task"] = np.where(seen, diagonal[:, None, :], np.nan)
+        found["single_task"] = metrics.networks_kept(found["single_task"])
     return {row: found[row] for row in ROWS if row in found}
 
 
@@ -226,8 +219,9 @@ def scores(table: pd.DataFrame) -> pd.DataFrame:
     """Each row of a table of one data set, percent.
 
     Returns:
-        A line a row: ``scenario``; mean and sd of the final accuracy ``P_T`` and of the triangle mean; ``learned``, the
-        accuracy on a task just learned; ``n`` seeds, and ``scale``, ``paper`` or ``reduced`` (fewer seeds or epochs).
+        A line a row: ``scenario``; mean and sd of the final accuracy ``P_T`` and of the triangle mean; final forgetting
+        ``F_T`` and ``learned``, the accuracy on a task just learned; ``n`` seeds, and ``scale``, ``paper`` or
+        ``reduced`` (fewer seeds or epochs).
     """
     scenario = dict(zip(table.method, table.scenario, strict=True))
     full = set(table[table.preset == "paper"].method)
@@ -237,11 +231,12 @@ def scores(table: pd.DataFrame) -> pd.DataFrame:
             metrics.summarise(100 * score(a))
             for score in (metrics.final_accuracy, metrics.triangle_mean, metrics.learning_accuracy)
         )
+        lost = metrics.summarise(100 * metrics.forgetting(a)[..., -1])
         lines.append(
             {
                 **{"method": row, "scenario": scenario[row].removesuffix("_incremental")},
                 **{"P_T": final.mean, "P_T sd": final.sd, "triangle": triangle.mean, "triangle sd": triangle.sd},
-                **{"learned": learned.mean, "n": final.n},
+                **{"F_T": lost.mean, "learned": learned.mean, "n": final.n},
                 "scale": "paper" if row in full and final.n >= NUM_SEEDS else "reduced",
             }
         )
@@ -251,6 +246,7 @@ def scores(table: pd.DataFrame) -> pd.DataFrame:
 STATEMENTS = (
     ("vcl_single_head", "sgd_single_head", "one head: VCL over SGD"),
     ("vcl_multi_head", "vcl_single_head", "VCL: a head a task over one head"),
+    ("sgd_multi_head", "sgd_single_head", "SGD: a head a task over one head"),
     ("vcl_multi_head", "sgd_multi_head", "a head a task: VCL over SGD"),
     ("joint", "vcl_single_head", "joint training over VCL with one head"),
 )
