@@ -286,7 +286,7 @@ def prototype_variance() -> Check:
 
 
 def joint_bound() -> Check:
-    """M8: squared error on both tasks of the joint line, called a bound, of a mixture learned in sequence and of the truth."""
+    """M8: squared error on both tasks of the joint line, called a bound, of a mixture in sequence and of the truth."""
     setting = misspecification.Config(seeds=(0,), num_restarts=5)
     train = [
         misspecification.change_point_task(
