@@ -61,12 +61,12 @@ def test_local_samples_of_one_layer_have_the_moments_of_weight_samples(per_point
     torch.testing.assert_close(local.var(0), drawn.var(0), rtol=5 * math.sqrt(4 / num_samples), atol=0.0)
 
 
-def test_weight_samples_and_local_samples_agree_where_later_layers_have_no_variance():
-    # Units of a hidden layer are correlated under weight samples only through later randomness, so outputs of a point
-    # have one distribution under both ways when the later layers are certain.
+def test_outputs_of_a_point_have_one_distribution_under_weight_samples_and_local_samples():
+    # Given a point's inputs to a layer, its pre-activations are independent Gaussians under both; only different points
+    # are correlated under one and not under the other.
     widths, num_samples = (5, 7, 3), 100_000
     q = random_network(4, 1, widths)
-    var = [v.exp() if layer < 2 else torch.full_like(v, 1e-30) for layer, v in enumerate(q.log_var)]
+    var = [v.exp() for v in q.log_var]
     draws = torch.Generator().manual_seed(5)
     x = torch.randn((1, 3, 5), generator=draws, dtype=torch.float64)
 
@@ -80,7 +80,8 @@ def test_weight_samples_and_local_samples_agree_where_later_layers_have_no_varia
     torch.testing.assert_close(local.var(0), weight.var(0), rtol=0.04, atol=0.0)
     levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=torch.float64)
     gap = (local.quantile(levels, 0) - weight.quantile(levels, 0)).abs()
-    assert (gap < 0.03 * weight.std(0)).all()
+    # A 5 % quantile of n normals has a standard error of 2.1 sd / sqrt(n); the difference of two, 0.0095 sd here.
+    assert (gap < 0.045 * weight.std(0)).all()
 
 
 def test_weight_samples_are_networks_of_the_drawn_weights():

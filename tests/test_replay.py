@@ -94,6 +94,7 @@ def test_without_memory_single_head_training_forgets_and_joint_training_does_not
     sgd = driver.run(replay.sgd(**settings), digits, (0, 1)).scores["accuracy"]
     joint = driver.run(replay.joint(**settings), digits, (0, 1)).scores["accuracy"]
     some = driver.run(Replay(memory_per_task=20, **settings), digits, (0, 1)).scores["accuracy"]
+    assert (sgd[:, 1, 0] < 0.01).all()
     assert (metrics.final_accuracy(sgd) < 0.35).all() and (metrics.forgetting(sgd)[:, -1] > 0.8).all()
     assert (metrics.final_accuracy(joint) > 0.9).all() and (metrics.forgetting(joint)[:, -1] < 0.05).all()
     assert (metrics.final_accuracy(some) > metrics.final_accuracy(sgd) + 0.3).all()

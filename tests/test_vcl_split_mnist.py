@@ -10,8 +10,10 @@ import pytest
 from paper_lib import metrics, plots, runs
 from paper_lib.experiments import vcl_split_mnist as experiment
 from paper_lib.experiments.vcl_split_mnist import DATASETS, PRESETS, ROWS, Config
+from paper_lib.methods.vcl import ddm, improved
 
-SINGLE, MULTI = ("sgd_single_head", "vcl_single_head"), ("sgd_multi_head", "vcl_multi_head")
+SINGLE = ("sgd_single_head", "vcl_single_head")
+MULTI = ("sgd_multi_head", "vcl_multi_head", "vcl_ddm", "vcl_improved")
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +29,6 @@ def folder(tmp_path, monkeypatch):
         ("scenario", "domain-incremental", "domain_incremental"),
         ("preset", "papr", "paper"),
         ("methods", ("joint", "vcl_singlehead"), "vcl_single_head"),
-        ("coreset_selection", "k_center", "k_centre"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed_and_a_near_match(field, value, near):
@@ -66,7 +67,8 @@ def test_every_row_takes_its_own_scenario_unless_one_is_given():
 @pytest.mark.parametrize("dataset", ["split_mnist", "split_fmnist"])
 def test_paper_preset_is_the_reference(dataset):
     rows = {row: experiment.method(row, Config(dataset=dataset, preset="paper")) for row in ROWS}
-    for row in ROWS:
+    assert rows.pop("vcl_ddm") == ddm() and rows.pop("vcl_improved") == improved()
+    for row in rows:
         assert rows[row].hidden == (200, 200) and rows[row].learning_rate == 1e-3
         if row.startswith("vcl"):
             shown = (rows[row].batch_size, rows[row].epochs, rows[row].num_samples, rows[row].num_samples_predict)
@@ -85,14 +87,17 @@ def test_an_override_changes_its_field_alone_and_is_tabulated_apart(row, change)
     changed = replace(plain, **change)
     assert experiment.method(row, changed) == replace(experiment.method(row, plain), **change)
     assert experiment.jobs(plain)[0].preset == "paper" and experiment.jobs(changed)[0].preset == "paper+overrides"
+    (value,) = (getattr(experiment.method(row, plain), name) for name in change)
+    same = replace(plain, **dict.fromkeys(change, value))
+    assert experiment.jobs(same)[0].preset == "paper"  # what changes nothing is not a change
 
 
 def test_coreset_overrides_leave_rows_without_a_coreset_alone():
-    config = Config(coreset_per_task=7, coreset_selection="k_centre")
+    config = Config(coreset_per_task=7)
     for row in ROWS:
         method, plain = experiment.method(row, config), experiment.method(row, Config())
-        if row.startswith("vcl_coreset"):
-            assert method == replace(plain, coreset_per_task=7, coreset_selection="k_centre")
+        if row.startswith("vcl_coreset") or row in experiment.RECIPES:
+            assert method == replace(plain, coreset_per_task=7)
         else:
             assert method == plain
 

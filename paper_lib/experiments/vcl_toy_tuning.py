@@ -22,8 +22,8 @@ SEEDS = (100, 101)
 """Other than those of the runs that are reported."""
 
 GRID = {"learning_rate": (3e-3, 1e-2, 3e-2), "restart": (True, False)}
-"""What is tuned, at the reported number of epochs; a task begun at the last posterior (``restart=False``) is Nguyen et
-al.'s, one begun afresh Swaroop et al.'s."""
+"""What is tuned, at the reported number of epochs. A task begins at the last posterior (Nguyen et al.) or, with
+``restart``, afresh (Swaroop et al.); the first one begins at maximum likelihood either way."""
 
 TRIALS = [dict(zip(GRID, values, strict=True)) for values in product(*GRID.values())]
 DATASETS = ("toy_pan", "toy_gaussians")

@@ -101,7 +101,7 @@ class VCL:
         sampling: ``lrt`` draws each layer's pre-activations, ``weight`` the weights (Nguyen et al.'s code).
         lrt_noise: noise of ``lrt`` differs between points (``per_point``) or not (``shared``, Swaroop et al.'s code).
         likelihood_start: the first task's means begin at the weights of a network trained by maximum likelihood for as
-            many epochs, on all of the task's points.
+            many epochs, on all of the task's points, from where ``networks.MLP`` begins.
         restart: every task begins at small random means and ``init_log_var`` (Swaroop et al.) instead of at q_{t-1}
             (Nguyen et al.); the prior is q_{t-1} either way.
         coreset_per_task: points kept of each task; 0 for none.
@@ -178,7 +178,10 @@ class VCL:
         if task_id is None and spec.scenario == "task_incremental":
             raise ValueError("task_id=None: in the task_incremental scenario a prediction needs its task")
         units = _units(spec, task_id)
-        head = min(task_id or 0, state.predictive.mean[0].shape[1] - 1)
+        num_heads = state.predictive.mean[0].shape[1]
+        if state.coreset.size and spec.scenario == "task_incremental" and task_id >= num_heads:
+            raise ValueError(f"task_id={task_id!r}: only tasks 0 to {num_heads - 1} have been learned")
+        head = min(task_id or 0, num_heads - 1)
         q = _head(_map(lambda p: p[:, head], state.predictive), units)
         per = max(1, ROWS_AT_ONCE // num_samples)
         sampler = Sampler(self, (spec.num_inputs, *self.hidden, len(units)), num_samples, per)
@@ -435,13 +438,17 @@ def ddm(**settings) -> VCL:
 
 
 def improved(**settings) -> VCL:
-    """Swaroop et al.'s Split-MNIST runs: long training, every task from small random means. Source: their code."""
+    """Swaroop et al.'s Split-MNIST runs: long training, every task from small random means. Source: their code.
+
+    Theirs runs in float64, ours in float32; theirs draws the means from a normal that is not truncated.
+    """
     return VCL(
         **{
             "hidden": (200,),
             "epochs": 600,
             "learning_rate": 5e-3,
             "num_samples_predict": 20,
+            "lrt_noise": "shared",
             "likelihood_start": False,
             "restart": True,
             "coreset_per_task": 40,
