@@ -126,7 +126,7 @@ def test_gradient_of_the_bound_is_that_of_finite_differences(name):
         return -D.Categorical(logits=sample(mean, var, x, noise)).log_prob(y[:, None]).mean((1, 2))
 
     out = MeanField(*(tuple(torch.empty_like(t) for t in group) for group in q))
-    mean_field.nelbo_gradient(q, p, 50.0, expected_nll, out)
+    mean_field.nelbo_gradient(q, p, 50.0, [expected_nll], out)
     for _ in range(5):
         direction = [tuple(torch.randn(t.shape, generator=draws, dtype=t.dtype) for t in group) for group in q]
         ends = []
@@ -152,7 +152,7 @@ def fit_regression(x, y, noise_var, p, steps=1000):
         return 0.5 * ((y - m).square() + v).sum((1, 2)) / noise_var / x.shape[1]
 
     for _ in range(steps):
-        mean_field.nelbo_gradient(q, p, x.shape[1], expected_nll, out)
+        mean_field.nelbo_gradient(q, p, x.shape[1], [expected_nll], out)
         for group, gradient, step_size in zip(q, out, (0.1, 2.0), strict=True):
             for t, g in zip(group, gradient, strict=True):
                 t.sub_(step_size * g)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from paper_lib import rng
 from paper_lib.data.stream import Spec, make_stream
+from paper_lib.methods import vcl
 from paper_lib.methods.vcl import VCL
 
 SEED, TASKS = 2, 2
@@ -149,10 +150,12 @@ def float64(monkeypatch):
         ("class", {"coreset_per_task": 20, "coreset_selection": "k_centre", "coreset_epochs": 3}),
         ("task", {"coreset_per_task": 20, "prior_var": 0.5}),
         ("task", {"lrt_noise": "shared", "restart": True, "coreset_per_task": 20}),
+        ("task", {"batch_size": None}),
         ("domain", {"sampling": "weight", "restart": True, "likelihood_start": False, "batch_size": None}),
     ],
 )
-def test_learning_and_refits_are_those_of_plain_training(scenario, settings):
+def test_learning_and_refits_are_those_of_plain_training(scenario, settings, monkeypatch):
+    monkeypatch.setattr(vcl, "UNITS_AT_ONCE", 2 * 100 * 9)  # a full batch comes in parts of a hundred points
     stream = make_stream("split_digits", f"{scenario}_incremental", scaling="unit")
     base = {"hidden": (9, 7), "epochs": 2, "batch_size": 64, "num_samples": 2, "learning_rate": 3e-3}
     method = VCL(**(base | settings))

@@ -56,10 +56,10 @@ def nelbo_gradient(
     q: MeanField,
     p: MeanField,
     num_points: float,
-    expected_nll: Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor],
+    expected_nll: Sequence[Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]],
     out: MeanField,
 ) -> Tensor:
-    """The gradient of ``expected_nll + kl(q, p) / num_points``, the divergence's part in closed form.
+    """The gradient of ``sum(expected_nll) + kl(q, p) / num_points``, the divergence's part in closed form.
 
     The data's part is differentiated in mean and *variance*, which spares the tape all element-wise work on parameters.
 
@@ -67,22 +67,30 @@ def nelbo_gradient(
         q: where the gradient is taken.
         p: the prior.
         num_points: ``N``; infinity leaves the divergence out.
-        expected_nll: takes means and variances of q and returns ``(seed,)``.
+        expected_nll: terms, differentiated one after the other; each takes means and variances of q and returns
+            ``(seed,)``.
         out: the gradient with respect to mean and log variance is written here.
 
     Returns:
-        ``expected_nll`` ``(seed,)``.
+        The sum of ``expected_nll`` ``(seed,)``.
     """
     mean = [m.detach().requires_grad_() for m in q.mean]
     var = [v.detach().exp().requires_grad_() for v in q.log_var]
-    losses = expected_nll(mean, var)
-    gradients = torch.autograd.grad(losses.sum(), [*mean, *var], allow_unused=True, materialize_grads=True)
+    losses, gradients = [], None
+    for term in expected_nll:
+        losses.append(term(mean, var))
+        more = torch.autograd.grad(losses[-1].sum(), [*mean, *var], allow_unused=True, materialize_grads=True)
+        if gradients is None:
+            gradients = more
+            continue
+        for total, g in zip(gradients, more, strict=True):
+            total.add_(g)
     with torch.no_grad():
         for g, m, m0, v0, to in zip(gradients, q.mean, p.mean, p.log_var, out.mean, strict=False):
             torch.neg(v0, out=to).exp_().mul_(1 / num_points).mul_(m - m0).add_(g)
         for g, s, v, v0, to in zip(gradients[len(mean) :], var, q.log_var, p.log_var, out.log_var, strict=True):
             torch.sub(v, v0, out=to).expm1_().mul_(0.5 / num_points).addcmul_(g, s)
-    return losses.detach()
+    return sum(loss.detach() for loss in losses)
 
 
 def local_noise_shapes(widths: Sequence[int], num_samples: int, num_points: int) -> list[tuple[int, ...]]:

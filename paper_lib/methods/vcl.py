@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Literal, NamedTuple
 
@@ -42,6 +43,9 @@ TAPE_NUMBERS = 10_000_000
 
 ROWS_AT_ONCE = 25_600
 """Samples times points that a prediction takes at a time."""
+
+UNITS_AT_ONCE = 2**19
+"""Samples times points times units of the widest layer that a step on a CPU takes at a time: 2 MiB of activations."""
 
 LOG_VAR_RANGE = (-20.0, 4.0)
 
@@ -317,20 +321,21 @@ class Sampler:
         self.sizes = [math.prod(shape) for shape in self.shapes]
         self.size = sum(self.sizes)
 
-    def __call__(self, mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, noise: Tensor) -> Tensor:
-        """Outputs ``(seed, sample, n, out)`` for ``x`` ``(seed, n, in)`` and noise ``(seed, size)``."""
+    def __call__(self, mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, noise: Tensor, at: int = 0) -> Tensor:
+        """Outputs ``(seed, sample, n, out)`` for points ``x`` ``(seed, n, in)``, whose noise begins at point ``at``."""
         parts = [p.unflatten(-1, s) for p, s in zip(noise.split(self.sizes, dim=-1), self.shapes, strict=True)]
         if not self.local:
             return mean_field.weight_samples(mean, var, x, parts)
         if self.per_point:
-            parts = [p[:, :, : x.shape[1]] for p in parts]
+            parts = [p[:, :, at : at + x.shape[1]] for p in parts]
         return mean_field.local_samples(mean, var, x, parts)
 
 
 class Fit:
     """A phase's step over its data, with the tensors that it changes in place.
 
-    On a CPU a step takes one seed after the other: a seed's activations fit into the cache, those of ten do not.
+    On a CPU a step takes one seed after the other, and of a large batch one part after the other: their activations fit
+    into the cache, those of ten seeds do not.
     """
 
     def __init__(self, config: VCL, phase: Phase, state: State, x: Tensor, y: Tensor, draws: Tensor):
@@ -357,25 +362,30 @@ class Fit:
         if phase.name == "likelihood":
             network, num_points, self.size = MLP((spec.num_inputs,), config.hidden, len(units)), math.inf, 0
 
-            def sample(mean, var, x, noise):
+            def sample(mean, var, x, noise, at):
                 return network(mean, x)[:, None]
         else:
             sample = Sampler(config, widths, config.num_samples, self.batch_size)
             num_points, self.size = self.num_points, sample.size
+        at_once = self.batch_size
+        if device.type == "cpu" and config.sampling == "lrt":
+            at_once = max(1, UNITS_AT_ONCE // (config.num_samples * max(widths[1:])))
 
         # The step holds no reference to this object: memory is given back with its last owner, not at some collection.
         def step(index, weight, noise):
             for part in _parts(num_seeds, device):
-                inputs, labels, w = scale(x[index[part]]).flatten(2), place[y[index[part]]], weight[part]
+                share = weight[part] / weight[part].sum(-1, keepdim=True).clamp_min(1)
 
-                def expected_nll(mean, var, part=part, inputs=inputs, labels=labels, w=w):
-                    logits = sample(mean, var, inputs, noise[part])
-                    labels = labels[:, None].expand(logits.shape[:-1])
+                def expected_nll(mean, var, start, part=part, share=share):
+                    points = index[part, start : start + at_once]
+                    logits = sample(mean, var, scale(x[points]).flatten(2), noise[part], start)
+                    labels = place[y[points]][:, None].expand(logits.shape[:-1])
                     nll = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none")
-                    return (w * nll.view_as(labels).mean(1)).sum(-1) / w.sum(-1).clamp_min(1)
+                    return (share[:, start : start + at_once] * nll.view_as(labels).mean(1)).sum(-1)
 
+                terms = [partial(expected_nll, start=start) for start in range(0, index.shape[1], at_once)]
                 at = [_map(lambda p, part=part: p.detach()[part], tree) for tree in (q, prior, gradient)]
-                total[part] += mean_field.nelbo_gradient(at[0], at[1], num_points, expected_nll, at[2])
+                total[part] += mean_field.nelbo_gradient(at[0], at[1], num_points, terms, at[2])
             optimiser.step()
             with torch.no_grad():
                 for v in q.log_var:
