@@ -218,7 +218,7 @@ METHOD_STYLES = {
     "sgd_multi_head": ("SGD, a head a task", ORANGE, "s", "--"),
     "vcl_single_head": ("VCL, one head", BLUE, "o", "-"),
     "vcl_multi_head": ("VCL, a head a task", BLUE, "s", "--"),
-    "vcl_multi_head_full_batch": ("VCL, a head a task, full batches", SKY, "v", "--"),
+    "vcl_multi_head_reference": ("VCL, a head a task, full batches", SKY, "v", "--"),
     "vcl_ddm": ("VCL, Nguyen et al.'s recipe", SKY, "D", "--"),
     "vcl_improved": ("VCL, Swaroop et al.'s recipe", PURPLE, "o", "--"),
     "vcl_coreset": ("VCL, random coreset", GREEN, "D", "-"),

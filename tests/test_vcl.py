@@ -245,7 +245,7 @@ def test_without_memory_one_head_forgets_and_several_do_not(streams):
 def test_published_recipes_differ_where_the_papers_say():
     assert ddm().sampling == "weight" and ddm().batch_size is None and ddm().coreset_per_task == 40
     assert improved().restart and improved().epochs == 600 and improved(epochs=3).epochs == 3
-    assert improved().lrt_noise == "shared"
+    assert improved().lrt_noise == "shared" and ddm().likelihood_init == "truncated_normal"
 
 
 @pytest.mark.parametrize(
@@ -253,6 +253,7 @@ def test_published_recipes_differ_where_the_papers_say():
     [
         ({"sampling": "weights"}, "sampling='weights' is not one of lrt, weight .did you mean 'weight'"),
         ({"lrt_noise": "each"}, "lrt_noise='each' is not one of per_point, shared"),
+        ({"likelihood_init": "normal"}, "likelihood_init='normal' is not one of uniform, truncated_normal"),
         ({"coreset_selection": "k_center"}, "did you mean 'k_centre'"),
         ({"num_samples": 0}, "num_samples=0 is not at least 1"),
         ({"coreset_per_task": -1}, "coreset_per_task=-1 is not at least 0"),

@@ -102,16 +102,18 @@ def plain(method, stream):
         coresets.append((x[taken], task.y[taken]))
         prior = part(q, units)
         fresh = [torch.full_like(v, method.init_log_var) for v in prior[1]]
-        address = ("init",) if method.likelihood_start and t == 0 else ("init", t)
+        likelihood = method.likelihood_start and t == 0
+        uniform = likelihood and method.likelihood_init == "uniform"
+        address = ("init",) if uniform else ("init", t)
         draws, drawn = rng.generator(SEED, *address), []
         for layer, p in enumerate(prior[0]):
             new, bound = torch.empty(p.shape), len(prior[0][layer // 2 * 2]) ** -0.5  # one over the root of the fan-in
-            if len(address) == 2:
-                drawn.append(torch.nn.init.trunc_normal_(new, 0.0, 0.1, -0.2, 0.2, generator=draws).double())
+            if uniform:
+                drawn.append(new.uniform_(-bound, bound, generator=draws))
             else:
-                drawn.append(new.uniform_(-bound, bound, generator=draws).double())
+                drawn.append(torch.nn.init.trunc_normal_(new, 0.0, 0.1, -0.2, 0.2, generator=draws))
         epoch, start = 0, prior
-        if len(address) == 1:
+        if likelihood:
             start = fitted(method, (drawn, fresh), None, x, y, method.epochs, (t, epoch))
             start, epoch = [start[0], fresh], method.epochs
         elif t == 0 or method.restart:
@@ -150,7 +152,7 @@ def float64(monkeypatch):
         ("class", {"coreset_per_task": 20, "coreset_selection": "k_centre", "coreset_epochs": 3}),
         ("task", {"coreset_per_task": 20, "prior_var": 0.5}),
         ("task", {"lrt_noise": "shared", "restart": True, "coreset_per_task": 20}),
-        ("task", {"batch_size": None}),
+        ("task", {"batch_size": None, "likelihood_init": "truncated_normal"}),
         ("domain", {"sampling": "weight", "restart": True, "likelihood_start": False, "batch_size": None}),
     ],
 )

@@ -105,7 +105,9 @@ class VCL:
         sampling: ``lrt`` draws each layer's pre-activations, ``weight`` the weights (Nguyen et al.'s code).
         lrt_noise: noise of ``lrt`` differs between points (``per_point``) or not (``shared``, Swaroop et al.'s code).
         likelihood_start: the first task's means begin at the weights of a network trained by maximum likelihood for as
-            many epochs, on all of the task's points, from where ``networks.MLP`` begins.
+            many epochs, on all of the task's points.
+        likelihood_init: where that network begins: ``uniform`` as ``networks.MLP``, or ``truncated_normal`` with
+            standard deviation 0.1, larger after wide layers, as in Nguyen et al.'s code.
         restart: every task begins at small random means and ``init_log_var`` (Swaroop et al.) instead of at q_{t-1}
             (Nguyen et al.); the prior is q_{t-1} either way.
         coreset_per_task: points kept of each task; 0 for none.
@@ -124,6 +126,7 @@ class VCL:
     sampling: Literal["lrt", "weight"] = "lrt"
     lrt_noise: Literal["per_point", "shared"] = "per_point"
     likelihood_start: bool = True
+    likelihood_init: Literal["uniform", "truncated_normal"] = "uniform"
     restart: bool = False
     coreset_per_task: int = 0
     coreset_selection: Literal["random", "k_centre"] = "random"
@@ -134,6 +137,7 @@ class VCL:
     def __post_init__(self):
         one_of("sampling", self.sampling, ("lrt", "weight"))
         one_of("lrt_noise", self.lrt_noise, ("per_point", "shared"))
+        one_of("likelihood_init", self.likelihood_init, ("uniform", "truncated_normal"))
         one_of("coreset_selection", self.coreset_selection, ("random", "k_centre"))
         for name in ("epochs", "batch_size", "num_samples", "num_samples_predict", "coreset_epochs"):
             value = getattr(self, name)
@@ -242,10 +246,10 @@ class VCL:
         old = _head(state.posterior, units)
         if phase.name == "coreset":
             return old
-        if phase.name == "likelihood":
+        if phase.name == "likelihood" and self.likelihood_init == "uniform":
             network = MLP((spec.num_inputs,), self.hidden, len(units))
             mean = network.init(state.seeds, task.x.device, old.mean[0].dtype)
-        elif self.likelihood_start and task.index == 0:
+        elif phase.name == "posterior" and self.likelihood_start and task.index == 0:
             mean = state.fit.mean
         else:
             mean = _small_means(widths, state.seeds, task.index, task.x.device)
@@ -441,6 +445,7 @@ def ddm(**settings) -> VCL:
             "epochs": 120,
             "batch_size": None,
             "sampling": "weight",
+            "likelihood_init": "truncated_normal",
             "coreset_per_task": 40,
             **settings,
         }
