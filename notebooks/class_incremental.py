@@ -81,21 +81,14 @@ impossible
 # Percent on the test set, ten seeds. `pm` is the paper's margin; sd and se are ours, over seeds. The verdict is on the
 # triangle mean, with $P_5$ beside it: `agrees` within `pm` and two of our standard errors. `z` takes `pm` as a standard
 # deviation and counts the gap in standard errors of the difference. `reduced` rows have fewer seeds or epochs and carry
-# no verdict, and `not run` rows have no runs in this book yet.
+# no verdict, and `not run` rows have no runs in this book yet. Below each table stands what its rows were run with; rows
+# from different public codes see different pixels, [0, 1] (`unit`) or zero mean and unit variance (`standard`).
 
 # %%
 tables = {name: shown(class_incremental.comparison(name)) for name in ("split_mnist", "split_fmnist")}
 for name, lines in tables.items():
-    display(name, lines)
+    display(name, lines, shown(class_incremental.settings(name), ".4g"))
     glue(f"class_incremental_{name}", lines, display=False)
-
-# %% [markdown]
-# What the rows were run with. Rows from different public codes see different pixels: [0, 1] (`unit`), or zero mean and
-# unit variance (`standard`).
-
-# %%
-for name in tables:
-    display(name, shown(class_incremental.settings(name), ".4g"))
 
 # %% [markdown]
 # Table 2, of which nothing has been run yet:

@@ -77,8 +77,8 @@ assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
 # task's points a step, a hundred steps, and begins at larger weights: `vcl_multi_head_reference`. SGD takes a thousand
 # steps.
 #
-# Percent, sd over seeds; `F_T` is forgetting, `learned` the accuracy on a task just learned, `reduced` marks fewer seeds
-# than ten. Then differences of $P_5$ seed by seed in percentage points, with 95 % intervals.
+# Percent, sd over seeds; `F_T` is forgetting, `learned` the accuracy on a task just learned, `reduced` marks fewer than
+# ten seeds. Then differences of $P_5$ seed by seed in percentage points, with 95 % intervals.
 
 # %%
 display(shown(vcl_split_mnist.scores(vcl_split_mnist.stored("split_mnist"))))
