@@ -84,19 +84,21 @@ assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
 display(shown(vcl_split_mnist.scores(vcl_split_mnist.stored("split_mnist"))))
 display(shown(vcl_split_mnist.statements(vcl_split_mnist.stored("split_mnist"))))
 
-# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far on Split-MNIST, mean and standard deviation over seeds. SGD and VCL with one head fall together to about 60 percent. With a head a task SGD ends near 94 percent and VCL, trained with batches of 256, near 88. Joint training and a network a task stay at the top."}}
+# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far on Split-MNIST, mean and standard deviation over seeds. SGD and VCL with one head fall together to about 60 percent. With a head a task SGD ends near 94 percent and VCL, trained with batches of 256, near 88; trained with full batches it stays near 98. Joint training and a network a task stay at the top."}}
 mnist = vcl_split_mnist.statements(vcl_split_mnist.stored("split_mnist"))
 assert mnist.loc["one head: VCL over SGD"].upper < 5 < 30 < mnist.loc["joint training over VCL with one head"].lower
 assert mnist.loc["VCL: a head a task, and told it, over one head"].lower > 10
-assert mnist.loc["a head a task: VCL over SGD"].upper < 0
+assert mnist.loc["a head a task: VCL over SGD"].upper < 0 < mnist.loc["VCL, a head a task: 100 steps over 5,000"].lower
 plots.accuracy_panels({"split_mnist": vcl_split_mnist.curves(vcl_split_mnist.stored("split_mnist"))})
 
 # %% [markdown]
 # **What agrees.** With one head VCL remembers barely more than SGD, if at all, and both forget most of what joint
 # training keeps. With a head a task, and told it, VCL remembers far more.
 #
-# **What does not.** A head a task is not what makes VCL remember. Trained for five thousand steps a task, as with one
-# head, it forgets too, and more than SGD with such heads after a thousand.
+# **What does not.** A head a task is not all that makes VCL remember. Trained for five thousand steps a task, as with one
+# head, it forgets too, and more than SGD with such heads after a thousand. The public run, which forgets little, takes a
+# hundred: Adam then moves a log variance by about 0.1 from the -6 at which it begins, so the posterior stays as narrow as
+# it was begun, and as the next prior it holds the network near its first solution.
 #
 # ## Toy sets
 #
