@@ -95,10 +95,10 @@ plots.accuracy_panels({"split_mnist": vcl_split_mnist.curves(vcl_split_mnist.sto
 # **What agrees.** With one head VCL remembers barely more than SGD, if at all, and both forget most of what joint
 # training keeps. With a head a task, and told it, VCL remembers far more.
 #
-# **What does not.** A head a task is not all that makes VCL remember. Trained for five thousand steps a task, as with one
-# head, it forgets too, and more than SGD with such heads after a thousand. The public run, which forgets little, takes a
-# hundred: Adam then moves a log variance by about 0.1 from the -6 at which it begins, so the posterior stays as narrow as
-# it was begun, and as the next prior it holds the network near its first solution.
+# **What does not.** A head a task is not all that makes VCL remember. Trained for five thousand steps a task, as with
+# one head, it forgets too, and more than SGD with such heads after a thousand. The public run, which forgets little,
+# takes a hundred: Adam then moves a log variance by about 0.1 from the -6 at which it begins, so the posterior stays as
+# narrow as it was begun, and as the next prior it holds the network near its first solution.
 #
 # ## Toy sets
 #
