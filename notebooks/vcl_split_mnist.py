@@ -74,8 +74,8 @@ assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
 # Split-MNIST on the paper's network. The paper gives no other settings; ours are those of VCL in the public S-FSVI code
 # ([timrudner/S-FSVI](https://github.com/timrudner/S-FSVI)). Its run with one head takes batches of 256, about five
 # thousand steps a task, and so do `vcl_single_head` and `vcl_multi_head`. Its run with a head a task takes all of a
-# task's points a step, a hundred steps, and begins at larger weights: `vcl_multi_head_reference`. SGD takes a thousand
-# steps.
+# task's points a step, a hundred steps; `vcl_multi_head_reference` does too, and begins at larger weights as that code
+# does. SGD takes a thousand steps. In all rows here noise enters pre-activations; there it enters weights and is truncated.
 #
 # Percent, sd over seeds; `F_T` is forgetting, `learned` the accuracy on a task just learned, `reduced` marks fewer than
 # ten seeds. Then differences of $P_5$ seed by seed in percentage points, with 95 % intervals.
@@ -96,8 +96,8 @@ plots.accuracy_panels({"split_mnist": vcl_split_mnist.curves(vcl_split_mnist.sto
 # training keeps. With a head a task, and told it, VCL remembers far more.
 #
 # **What does not.** A head a task is not all that makes VCL remember. Trained for five thousand steps a task, as with
-# one head, it forgets too, and more than SGD with such heads after a thousand. The public run, which forgets little,
-# takes a hundred: Adam then moves a log variance by about 0.1 from the -6 at which it begins, so the posterior stays as
+# one head, it forgets too, and more than SGD with such heads after a thousand. With the public run's hundred
+# steps it forgets little: Adam then moves a log variance by about 0.1 from the -6 at which it begins, so the posterior stays as
 # narrow as it was begun, and as the next prior it holds the network near its first solution.
 #
 # ## Toy sets
