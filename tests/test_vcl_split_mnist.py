@@ -13,7 +13,10 @@ from paper_lib.experiments.vcl_split_mnist import DATASETS, PRESETS, ROWS, Confi
 from paper_lib.methods.vcl import ddm, improved
 
 SINGLE = ("sgd_single_head", "vcl_single_head")
-MULTI = ("sgd_multi_head", "vcl_multi_head", "vcl_multi_head_reference", "vcl_ddm", "vcl_improved")
+MULTI = (
+    *("sgd_multi_head", "sgd_multi_head_long", "vcl_multi_head", "vcl_multi_head_reference"),
+    *("vcl_ddm", "vcl_improved"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +77,7 @@ def test_paper_preset_is_the_reference(dataset):
             shown = (rows[row].batch_size, rows[row].epochs, rows[row].num_samples, rows[row].num_samples_predict)
             assert shown == (None if row == "vcl_multi_head_reference" else 256, 100, 10, 100)
         else:
-            assert (rows[row].batch_size, rows[row].epochs) == (128, 10)
+            assert (rows[row].batch_size, rows[row].epochs) == ((256, 100) if row.endswith("_long") else (128, 10))
     kept = {row: (m.coreset_per_task, m.coreset_selection) for row, m in rows.items() if "coreset" in row}
     assert kept == {"vcl_coreset": (200, "random"), "vcl_coreset_k_centre": (200, "k_centre")}
     assert rows["vcl_single_head"].coreset_per_task == rows["vcl_multi_head"].coreset_per_task == 0
