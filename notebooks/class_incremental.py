@@ -79,9 +79,10 @@ impossible
 # ## At the paper's scale
 #
 # Percent on the test set, ten seeds. `pm` is the paper's margin; sd and se are ours, over seeds. The verdict is on the
-# triangle mean, with $P_5$ beside it: `agrees` within `pm` and two of our standard errors. `z` takes `pm` as a standard
-# deviation and counts the gap in standard errors of the difference. `reduced` rows have fewer seeds or epochs and carry
-# no verdict, and `not run` rows have no runs in this book yet. Below each table stands what its rows were run with; rows
+# triangle mean, with $P_5$ (`P_T`) beside it: `agrees` within `pm` and two of our standard errors. `z` takes `pm` as a
+# standard deviation and counts the gap in standard errors of the difference, and `P_T z` does so for the printed number
+# read as a final accuracy. `reduced` rows have fewer seeds or epochs and carry no verdict, and `not run` rows have no
+# runs in this book yet. Below each table stands what its rows were run with; rows
 # from different public codes see different pixels, [0, 1] (`unit`) or zero mean and unit variance (`standard`).
 
 # %%

@@ -16,9 +16,9 @@
 #
 # As in Figure 1, rows with one head are trained domain-incrementally (the same two units for every task) and rows with
 # a head a task are told the task. `joint` trains on all tasks so far. Further rows are `single_task`; `vcl_coreset` and
-# `vcl_coreset_k_centre`, which keep points of every task aside until a prediction is asked for;
-# `vcl_multi_head_reference`, see Figure 1 below; and `vcl_ddm` and `vcl_improved`, the published recipes of
-# {cite:t}`nguyen2018variational` and of {cite:t}`swaroop2019improving`.
+# `vcl_coreset_k_centre`, which keep points of every task aside until a prediction is asked for; `sgd_single_head_long`
+# and `sgd_multi_head_long`, which train as long as VCL; `vcl_multi_head_reference`, see Figure 1 below; and `vcl_ddm` and
+# `vcl_improved`, the published recipes of {cite:t}`nguyen2018variational` and of {cite:t}`swaroop2019improving`.
 
 # %%
 from IPython.display import display
