@@ -98,7 +98,9 @@ for name, lines in comparison.items():
     assert lines.verdict[["protocl_paper_epochs", "protocl_as_published"]].eq("agrees").all(), name
     assert lines.P_T["protocl"] < lines.P_T["replay"] < lines.P_T["joint"], name
 assert (comparison["split_fmnist"].z[["protocl_paper_epochs", "protocl_as_published"]] < -2).all()
-assert all((lines["P_T z"][["protocl_paper_epochs", "protocl_as_published"]] < -5).all() for lines in comparison.values())
+assert all(
+    (lines["P_T z"][["protocl_paper_epochs", "protocl_as_published"]] < -5).all() for lines in comparison.values()
+)
 
 # %% [markdown]
 # The printed numbers are met on both sets by ProtoCL with the paper's epochs and as published, if they are triangle
