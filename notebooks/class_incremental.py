@@ -38,13 +38,11 @@ config = from_notebook(class_incremental.Config, globals())
 matrices = class_incremental.matrices(class_incremental.run(config))
 
 # %% mystnb={"image": {"alt": "Average accuracy over the tasks so far against the number of tasks learned, on digits. Joint training stays at the top, ProtoCL and replay fall a little, VCL with a coreset more, and VCL without one falls with SGD to one over the number of tasks."}}
-plots.accuracy_over_tasks({row: metrics.average_accuracy(a) for row, a in matrices.items()})
-
-# %%
 final = {row: metrics.final_accuracy(a).mean() for row, a in matrices.items()}
 if config == class_incremental.Config(seeds=config.seeds, device=config.device):
     assert final["vcl_single_head"] < 0.25 < final["vcl_coreset"] < final["joint"]
     assert min(final["protocl"], final["replay"]) > final["vcl_coreset"]
+plots.accuracy_over_tasks({row: metrics.average_accuracy(a) for row, a in matrices.items()})
 
 # %% [markdown]
 # ## What the tables print
@@ -52,9 +50,9 @@ if config == class_incremental.Config(seeds=config.seeds, device=config.device):
 # The paper defines its metric as the final accuracy $P_5$ {eq}`eq:metrics`. Yet a learner that knows its last task
 # alone, with accuracy $a$, has $P_5 = a/5$, at most 20 %, while of the fifteen accuracies on and below the diagonal of
 # its matrix five are $a$, so their mean is $5a/15$, at most 33.3 %. The rows without memory print 33.01, 32.77 and
-# 33.25. If nothing else is remembered, they would as $P_5$ ask for more than 100 % on the task just learned; as triangle
-# means they ask for what a network reaches on two classes, and SGD, which forgets completely, measures that in stored
-# runs of ten seeds:
+# 33.25. If nothing else is remembered, they would as $P_5$ ask for more than 100 % on the task just learned; as
+# triangle means they ask for what a network reaches on two classes, and SGD, which forgets completely, measures that in
+# stored runs of ten seeds:
 
 # %%
 printed = class_incremental.printed_numbers()
@@ -79,17 +77,39 @@ impossible
 # ## At the paper's scale
 #
 # Percent on the test set, ten seeds. `pm` is the paper's margin; sd and se are ours, over seeds. The verdict is on the
-# triangle mean, with $P_5$ (`P_T`) beside it: `agrees` within `pm` and two of our standard errors. `z` takes `pm` as a
-# standard deviation and counts the gap in standard errors of the difference, and `P_T z` does so for the printed number
-# read as a final accuracy. `reduced` rows have fewer seeds or epochs and carry no verdict, and `not run` rows have no
-# runs in this book yet. Below each table stands what its rows were run with; rows
-# from different public codes see different pixels, [0, 1] (`unit`) or zero mean and unit variance (`standard`).
+# triangle mean, with $P_5$ (`P_T`) beside it: it `agrees` if the gap is at most `pm` plus two of our standard errors.
+# `z` takes `pm` as a standard deviation and counts the gap in standard errors of the difference, and `P_T z` does so
+# for the printed number read as a final accuracy. `reduced` rows have fewer seeds or epochs and carry no verdict, and
+# `not run` rows have no runs in this book yet. Below each table stands what its rows were run with; rows from different
+# public codes see different pixels, [0, 1] (`unit`) or zero mean and unit variance (`standard`).
 
 # %%
-tables = {name: shown(class_incremental.comparison(name)) for name in ("split_mnist", "split_fmnist")}
-for name, lines in tables.items():
-    display(name, lines, shown(class_incremental.settings(name), ".4g"))
-    glue(f"class_incremental_{name}", lines, display=False)
+table_1 = {name: class_incremental.comparison(name) for name in ("split_mnist", "split_fmnist")}
+for name, lines in table_1.items():
+    display(name, shown(lines), shown(class_incremental.settings(name), ".4g"))
+    glue(f"class_incremental_{name}", shown(lines), display=False)
+
+# %% [markdown]
+# **VCL.** Without a coreset it ends knowing its last task alone, as SGD does. If the paper's runs did too, the printed
+# numbers cannot be final accuracies and look like triangle means. Ours are below the printed ones, as not every task is
+# learned well: on Split-MNIST the second is not, on Split-FMNIST the last. With 200 points of each task kept aside,
+# which a copy learns just before predictions, VCL's $P_5$ on Split-MNIST is about half that of plain replay of as many
+# points, whose settings were tuned where VCL's were not; points chosen as k centres help less than random ones. The
+# printed numbers with a coreset have margins so wide that our rule rejects neither metric: by `z`, $P_5$ is nearer on
+# Split-MNIST and the triangle mean on Split-FMNIST. One such run (one seed, layers of 256, weights drawn from truncated
+# normals) is in a notebook of the public S-FSVI code and ends at a $P_5$ of 35.8, below our mean and within the range
+# of our seeds. On Split-MNIST:
+
+# %% mystnb={"image": {"alt": "Accuracy matrices of VCL on Split-MNIST, after each task in rows, on each task in columns. Without a coreset everything below the diagonal is 0 and the second task is learned to about 74 percent. With a random coreset the first task stays above 70 percent, and the second and third fall to about 20; with k centres all early tasks fall to about 20 or below."}}
+for name, lines in table_1.items():
+    assert lines.P_T["vcl_single_head"] <= 20 < 40 < lines.P_T["vcl_coreset"] < 0.7 * lines.P_T["replay"], name
+    assert lines.triangle["vcl_single_head"] < lines.paper["vcl_single_head"], name
+gaps = {name: abs(lines.loc["vcl_coreset", ["z", "P_T z"]]) for name, lines in table_1.items()}
+assert gaps["split_mnist"]["P_T z"] < gaps["split_mnist"].z and gaps["split_fmnist"].z < gaps["split_fmnist"]["P_T z"]
+vcl = class_incremental.matrices(class_incremental.stored("split_mnist"))
+assert table_1["split_mnist"].P_T["vcl_coreset_k_centre"] < table_1["split_mnist"].P_T["vcl_coreset"]
+assert metrics.final_accuracy(vcl["vcl_coreset"]).min() < 0.358 < metrics.final_accuracy(vcl["vcl_coreset"]).mean()
+plots.accuracy_matrices({row: a for row, a in vcl.items() if row.startswith("vcl")})
 
 # %% [markdown]
 # Table 2, of which nothing has been run yet:

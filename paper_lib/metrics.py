@@ -387,9 +387,9 @@ def beside_paper(
         fewer_epochs: methods whose runs have fewer epochs than the paper's.
 
     Returns:
-        A line a method: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se; ``n`` seeds;
-        and a ``verdict`` on the triangle mean, which several printed numbers turned out to be: ``agrees`` where it lies
-        within the paper's margin and two of our standard errors, else ``above`` or ``below``. Fewer seeds or epochs
+        A line a method: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se; ``n`` seeds; and
+        a ``verdict`` on the triangle mean, which several printed numbers turned out to be: ``agrees`` where the gap is
+        at most the paper's margin plus two of our standard errors, else ``above`` or ``below``. Fewer seeds or epochs
         than the paper's are ``reduced`` and carry none, nor does what is ``not run`` or not printed. ``z`` is the
         stricter reading, with the margin taken as a standard deviation over the paper's seeds: the gap in standard
         errors of the difference; ``P_T z`` is the same with the printed number read as a final accuracy.
