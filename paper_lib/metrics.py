@@ -414,7 +414,8 @@ def beside_paper(
             line["verdict"] = "reduced" if is_reduced else "" if np.isnan(paper) else verdict
         if len(mine) or row in printed:
             lines.append(line)
-    columns = ["paper", "pm", "triangle", "verdict", "z", "triangle sd", "P_T", "P_T sd", "P_T se", "P_T z", "n"]
+    # What the narrow column of a page may cut off comes last.
+    columns = ["paper", "pm", "n", "verdict", "triangle", "z", "P_T", "P_T z", "triangle sd", "P_T sd", "P_T se"]
     return pd.DataFrame(lines, columns=["method", *columns]).set_index("method")
 
 
