@@ -76,7 +76,7 @@ impossible
 # %% [markdown]
 # ## At the paper's scale
 #
-# Percent on the test set, ten seeds. `pm` is the paper's margin; sd and se are ours, over seeds. The verdict is on the
+# Percent on the test set, `n` seeds. `pm` is the paper's margin; sd and se are ours, over seeds. The verdict is on the
 # triangle mean, with $P_5$ (`P_T`) beside it: it `agrees` if the gap is at most `pm` plus two of our standard errors.
 # `z` takes `pm` as a standard deviation and counts the gap in standard errors of the difference, and `P_T z` does so
 # for the printed number read as a final accuracy. `reduced` rows have fewer seeds or epochs and carry no verdict, and

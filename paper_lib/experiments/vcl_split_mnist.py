@@ -9,7 +9,7 @@ paper's network with the paper's coresets, and pixels are in [0, 1] as there. Ro
 thousand steps a task on Split-MNIST, and begin as PyTorch's layers do, but ``vcl_multi_head_reference``: as that code's
 run with a head a task on Split-MNIST it takes all of a task's points a step, a hundred steps, and begins at larger
 weights. ``vcl_ddm`` and ``vcl_improved`` are the recipes of Nguyen et al. and Swaroop et al. with their own networks.
-SGD takes ten epochs a task; its rows ``_long`` take VCL's epochs and batches.
+SGD takes ten epochs a task on Split-MNIST; its rows ``_long`` take VCL's epochs and batches.
 """
 
 from __future__ import annotations
