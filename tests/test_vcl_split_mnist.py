@@ -173,6 +173,27 @@ def test_statements_are_differences_seed_by_seed():
     assert experiment.statements(tidy("joint", better)).empty
 
 
+def test_a_row_stands_beside_the_logged_run_of_its_own_scenario():
+    five = [[1.0, 0, 0, 0, 0], *([[0.0] * k + [1.0] + [0.0] * (4 - k) for k in range(1, 5)])]
+    half = [[a / 2 for a in line] for line in five]
+    table = pd.concat(
+        [
+            tidy("vcl_single_head", [five, half], scenario="class_incremental"),
+            tidy("vcl_coreset", [five]),  # its domain-incremental runs have no logged counterpart
+            tidy("sgd_single_head", [five], scenario="class_incremental"),
+        ]
+    )
+    found = experiment.beside_public_logs(table)
+    assert list(found.index) == ["vcl_single_head"]
+    line = found.loc["vcl_single_head"]
+    assert (line.P_T, line["P_T low"], line["P_T high"], line.n) == (15, 10, 20, 2)
+    assert (line.triangle, line.learned) == (pytest.approx(25), pytest.approx(75))
+    # by hand: 70.75 / 5, and with s = 100 + 55.93 + 52.40 + 99.80 + 70.75 = 378.88, s / 15 and s / 5
+    assert line["log P_T"] == pytest.approx(14.15) and line["log triangle"] == pytest.approx(378.88 / 15)
+    assert line["log learned"] == pytest.approx(378.88 / 5)
+    assert experiment.beside_public_logs(table[table.method == "sgd_single_head"]).empty
+
+
 def test_without_stored_runs_there_is_nothing_to_show(monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "RESULTS", tmp_path)
     assert experiment.stored("split_mnist").empty

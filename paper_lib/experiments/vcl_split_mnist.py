@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -290,6 +291,63 @@ def statements(table: pd.DataFrame) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(lines).set_index("comparison") if lines else pd.DataFrame()
+
+
+PUBLIC_LOGS = {
+    ("vcl_single_head", "class_incremental"): (
+        (100.00,),
+        (0.00, 55.93),
+        (0.00, 0.00, 52.40),
+        (0.00, 0.00, 0.00, 99.80),
+        (0.00, 0.00, 0.00, 0.00, 70.75),
+    ),
+    ("vcl_coreset", "class_incremental"): (
+        (99.95,),
+        (94.70, 51.96),
+        (0.00, 0.00, 98.45),
+        (0.00, 0.00, 46.85, 92.80),
+        (48.84, 0.00, 0.00, 41.54, 88.45),
+    ),
+    ("vcl_multi_head_reference", "task_incremental"): (
+        (99.95,),
+        (99.91, 97.70),
+        (99.91, 97.36, 99.31),
+        (99.91, 95.54, 99.20, 99.55),
+        (99.72, 96.18, 98.72, 98.74, 98.03),
+    ),
+}
+"""Accuracies on Split-MNIST, percent, task trained by task tested, of one run each of the public S-FSVI code's VCL with
+layers of 256. Source: ``slurm-10487_9.out`` (seed 12), ``_13`` (seed 5, coresets of 200) and ``_11`` (seed 4) under
+``notebooks/runs/reproduce_main_results_3`` of timrudner/S-FSVI, commit c27ee47."""
+
+
+def beside_public_logs(table: pd.DataFrame) -> pd.DataFrame:
+    """Stored runs on Split-MNIST beside the logged runs of the public code, percent.
+
+    Returns:
+        A line a row and scenario that have both: mean final accuracy ``P_T`` and those of the lowest and the highest
+        seed, the triangle mean, ``learned`` (the accuracy on a task just learned), and ``n`` seeds; then ``log P_T``,
+        ``log triangle`` and ``log learned`` of the one logged run.
+    """
+    lines = []
+    for (row, scenario), log in PUBLIC_LOGS.items():
+        part = table[(table.method == row) & (table.scenario == scenario) & (table.dataset == "split_mnist")]
+        if part.empty:
+            continue
+        a = 100 * metrics.accuracy_matrices(part)[1]
+        final = metrics.final_accuracy(a)
+        theirs = np.zeros((len(log), len(log)))
+        theirs[np.tril_indices(len(log))] = np.concatenate(log)
+        lines.append(
+            {
+                **{"method": row, "P_T": final.mean(), "P_T low": final.min(), "P_T high": final.max()},
+                **{"triangle": metrics.triangle_mean(a).mean(), "learned": metrics.learning_accuracy(a).mean()},
+                **{"n": len(a), "log P_T": float(metrics.final_accuracy(theirs))},
+                "log triangle": float(metrics.triangle_mean(theirs)),
+                "log learned": float(metrics.learning_accuracy(theirs)),
+            }
+        )
+    return pd.DataFrame(lines).set_index("method") if lines else pd.DataFrame()
 
 
 PAPER = {
