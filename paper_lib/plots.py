@@ -218,6 +218,7 @@ METHOD_STYLES = {
     "sgd_multi_head": ("SGD, a head a task", ORANGE, "s", "--"),
     "sgd_single_head_long": ("SGD, one head, as long as VCL", VERMILION, "o", "-"),
     "sgd_multi_head_long": ("SGD, a head a task, as long as VCL", VERMILION, "s", "--"),
+    "sgd_multi_head_reference": ("SGD, a head a task, full batches", PURPLE, "D", "--"),
     "vcl_single_head": ("VCL, one head", BLUE, "o", "-"),
     "vcl_multi_head": ("VCL, a head a task", BLUE, "s", "--"),
     "vcl_multi_head_reference": ("VCL, a head a task, full batches", SKY, "v", "--"),

@@ -75,6 +75,15 @@ def test_loss_of_the_uniform_predictor_is_the_log_of_the_competing_units(digits,
     torch.testing.assert_close(probs.sum(-1), torch.ones_like(probs[..., 0]))
 
 
+def test_without_a_batch_size_an_epoch_is_one_step_over_all_points(digits):
+    method, task = replace(SMALL, batch_size=None, epochs=1), digits.train[0]
+    state = method.init(digits.spec, (0, 1), "cpu")
+    nll = -method.predict(state, task.x)[:, torch.arange(len(task.y)), task.y].mean(-1)
+    learned, info = method.learn(state, task)
+    torch.testing.assert_close(info["loss"][:, 0], nll)  # of the parameters that the epoch began with
+    assert learned.moments.step == 1
+
+
 @pytest.mark.parametrize("weight", [0.0, 0.25, 2.0])
 def test_replay_weight_weighs_memory_in_the_mean(weight):
     """Two points, one of them remembered, under a network of zeros with unlike biases: the loss by hand."""

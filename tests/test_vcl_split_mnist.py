@@ -14,8 +14,8 @@ from paper_lib.methods.vcl import ddm, improved
 
 SINGLE = ("sgd_single_head", "vcl_single_head")
 MULTI = (
-    *("sgd_multi_head", "sgd_multi_head_long", "vcl_multi_head", "vcl_multi_head_reference"),
-    *("vcl_ddm", "vcl_improved"),
+    *("sgd_multi_head", "sgd_multi_head_long", "sgd_multi_head_reference"),
+    *("vcl_multi_head", "vcl_multi_head_reference", "vcl_ddm", "vcl_improved"),
 )
 
 
@@ -77,7 +77,8 @@ def test_paper_preset_is_the_reference(dataset):
             shown = (rows[row].batch_size, rows[row].epochs, rows[row].num_samples, rows[row].num_samples_predict)
             assert shown == (None if row == "vcl_multi_head_reference" else 256, 100, 10, 100)
         else:
-            assert (rows[row].batch_size, rows[row].epochs) == ((256, 100) if row.endswith("_long") else (128, 10))
+            long = {"sgd_single_head_long": 256, "sgd_multi_head_long": 256, "sgd_multi_head_reference": None}
+            assert (rows[row].batch_size, rows[row].epochs) == ((long[row], 100) if row in long else (128, 10))
     kept = {row: (m.coreset_per_task, m.coreset_selection) for row, m in rows.items() if "coreset" in row}
     assert kept == {"vcl_coreset": (200, "random"), "vcl_coreset_k_centre": (200, "k_centre")}
     assert rows["vcl_single_head"].coreset_per_task == rows["vcl_multi_head"].coreset_per_task == 0
@@ -108,7 +109,9 @@ def test_coreset_overrides_leave_rows_without_a_coreset_alone():
 def test_every_data_set_has_every_row_in_every_preset_with_its_own_key():
     for dataset in DATASETS:
         for preset in PRESETS:
-            jobs = experiment.jobs(Config(dataset=dataset, preset=preset, methods=ROWS))
+            # on the toys VCL's batches are full in every row, so SGD's two rows that take them are one
+            rows = [row for row in ROWS if not (dataset.startswith("toy") and row == "sgd_multi_head_reference")]
+            jobs = experiment.jobs(Config(dataset=dataset, preset=preset, methods=tuple(rows)))
             assert len({str(job.identity("data")) for job in jobs}) == len(jobs)
         quick, paper = (experiment.method("vcl_single_head", Config(dataset=dataset, preset=p)) for p in PRESETS)
         assert quick.epochs <= paper.epochs

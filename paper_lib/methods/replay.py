@@ -56,7 +56,7 @@ class Replay:
         network: ``mlp`` or ``cifarnet``.
         dropout: rate after each hidden layer of the MLP; CifarNet has its own.
         epochs: passes over each task.
-        batch_size: points a step.
+        batch_size: points a step, or None for all of them.
         learning_rate: of Adam.
         weight_decay: L2 term added to the gradient.
         memory_per_task: points kept of each task, or None for all of them.
@@ -70,7 +70,7 @@ class Replay:
     network: str = "mlp"
     dropout: float = 0.0
     epochs: int = 10
-    batch_size: int = 128
+    batch_size: int | None = 128
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     memory_per_task: int | None = 200
@@ -82,8 +82,9 @@ class Replay:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        for name in ("epochs", "batch_size"):
-            within(name, getattr(self, name), 1)
+        within("epochs", self.epochs, 1)
+        if self.batch_size is not None:
+            within("batch_size", self.batch_size, 1)
         within("learning_rate", self.learning_rate, 0)
         within("dropout", self.dropout, 0, 1, below=True)
         for name in ("weight_decay", "replay_weight"):
@@ -144,10 +145,10 @@ class Replay:
             )
 
         stepper = training.Stepper(step, [*params, *training.tensors_of(optimiser), total])
-        losses = state.losses
+        losses, batch_size = state.losses, self.batch_size or pool.draws.shape[1]
         for epoch in range(int(state.epoch), self.epochs):
             total.zero_()
-            steps = training.train_epoch(stepper, network, pool.draws, self.batch_size, seeds, (task.index, epoch))
+            steps = training.train_epoch(stepper, network, pool.draws, batch_size, seeds, (task.index, epoch))
             losses = torch.cat([losses, total.cpu()[:, None] / steps], dim=1)
             report(current(epoch + 1, losses), (epoch + 1) / self.epochs)
         state = current(0, losses)
