@@ -47,7 +47,7 @@ plots.accuracy_over_tasks(curves)
 
 # %%
 final = {row: values[:, -1].mean() for row, values in curves.items()}
-if config == vcl_split_mnist.Config(seeds=config.seeds, device=config.device):
+if config == vcl_split_mnist.Config(device=config.device):
     assert final["vcl_multi_head"] > final["vcl_single_head"] + 0.05
     assert abs(final["vcl_single_head"] - final["sgd_single_head"]) < 0.05 < final["joint"] - final["vcl_single_head"]
 
@@ -58,14 +58,15 @@ if config == vcl_split_mnist.Config(seeds=config.seeds, device=config.device):
 # settings:
 
 # %% mystnb={"image": {"alt": "Accuracy matrices on digits, class-incremental: with SGD the diagonal is near 100 and everything below it is 0; VCL keeps a part of the first task for two more tasks and nothing else; joint training is above 90 everywhere."}}
-forgetful = vcl_split_mnist.class_incremental(config.seeds)
+forgetful = vcl_split_mnist.class_incremental(config.seeds, config.device)
 plots.accuracy_matrices(forgetful)
 
 # %%
-for row in ("sgd_single_head", "vcl_single_head"):
-    complete = metrics.complete_forgetting(metrics.learning_accuracy(forgetful[row]).mean(), 5)
-    assert abs(metrics.final_accuracy(forgetful[row]).mean() - complete.final_accuracy) < 0.05
-assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
+if config.seeds == vcl_split_mnist.Config().seeds:
+    for row in ("sgd_single_head", "vcl_single_head"):
+        complete = metrics.complete_forgetting(metrics.learning_accuracy(forgetful[row]).mean(), 5)
+        assert abs(metrics.final_accuracy(forgetful[row]).mean() - complete.final_accuracy) < 0.05
+    assert metrics.final_accuracy(forgetful["joint"]).mean() > 0.9
 
 # %% [markdown]
 # How forgetting shows in the two metrics of {doc}`metrics`, and VCL's rows of Table 1, stand in

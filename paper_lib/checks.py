@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 
 def near_match(value: object, allowed: Iterable[str]) -> str:
@@ -32,10 +33,29 @@ def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
     return value
 
 
+def some_of(name: str, values: Sequence[object], allowed: Iterable[str]) -> None:
+    """Raise unless there is at least one value, every value is allowed, and none is there twice.
+
+    >>> some_of("methods", ("sgd", "sgd"), ["sgd", "joint"])
+    Traceback (most recent call last):
+    ...
+    ValueError: methods has 'sgd' twice; give each once
+    """
+    allowed = list(allowed)
+    if not values:
+        raise ValueError(f"{name} is empty; give at least one of {', '.join(allowed)}")
+    for value in values:
+        one_of(name, value, allowed)
+        if values.count(value) > 1:
+            raise ValueError(f"{name} has {value!r} twice; give each once")
+
+
 def within(
     name: str, value: float, low: float, high: float = float("inf"), above: bool = False, below: bool = False
 ) -> None:
     """Raise if a number is not between two bounds; ``above`` and ``below`` leave out the lower and the upper one.
+
+    Infinity is never allowed.
 
     >>> within("forget", 1.5, 0, 1)
     Traceback (most recent call last):
@@ -46,7 +66,8 @@ def within(
     ...
     ValueError: learning_rate=0.0 is not above 0
     """
-    if not low <= value <= high or (above and value == low) or (below and value == high):
+    if not low <= value <= high or (above and value == low) or (below and value == high) or math.isinf(value):
         bounds = [f"{'above' if above else 'at least'} {low}"]
         bounds += [f"{'below' if below else 'at most'} {high}"] if high < float("inf") else []
+        bounds += ["finite"] if math.isinf(value) else []
         raise ValueError(f"{name}={value!r} is not {' and '.join(bounds)}")

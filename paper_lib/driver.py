@@ -69,8 +69,9 @@ def run(
     shape = (len(seeds), num_tasks, num_tasks)
     outcome = Outcome({name: np.full(shape, np.nan) for name in SCORES}, {}, np.full(num_tasks, np.nan))
     first, resumed = 0, False
+    identity = f"{method!r} on {stream.digest}, {spec.scenario}, seeds {tuple(seeds)}"
     if checkpoint is not None and checkpoint.exists():
-        first, state, outcome = load(checkpoint, state, device)
+        first, state, outcome = load(checkpoint, state, device, identity)
         resumed = True
 
     held_out = [task.to(device) for task in stream.held_out]
@@ -82,7 +83,7 @@ def run(
                 nonlocal saved
                 bar.update(task.index + fraction - bar.n)
                 if checkpoint is not None and fraction < 1 and time.perf_counter() - saved >= checkpoint_seconds:
-                    save(checkpoint, task.index, running, outcome)
+                    save(checkpoint, task.index, running, outcome, identity)
                     saved = time.perf_counter()
 
             state, info = method.learn(state, task.to(device), report)
@@ -99,7 +100,7 @@ def run(
                     outcome.scores[name][:, task.index, tested.index] = score(log_probs, tested.y).cpu().numpy()
             bar.update(task.index + 1 - bar.n)
             if checkpoint is not None:
-                save(checkpoint, task.index + 1, state, outcome)
+                save(checkpoint, task.index + 1, state, outcome, identity)
     return outcome
 
 
@@ -109,29 +110,31 @@ def predict(method: Method, state: State, x: Tensor, task_id: int | None = None,
         return torch.cat([method.predict(state, part, task_id) for part in x.split(chunk)], dim=1)
 
 
-def save(path: Path, next_task: int, state: State, outcome: Outcome) -> None:
-    """Write a checkpoint in one piece: a kill leaves the old one or the new one."""
+def save(path: Path, next_task: int, state: State, outcome: Outcome, identity: str = "") -> None:
+    """Write a checkpoint of the run that ``identity`` names in one piece: a kill leaves the old one or the new one."""
     arrays = {f"state/{name}": leaf.detach().cpu().numpy() for name, leaf in named_tensors(state)}
     arrays |= {f"scores/{name}": value for name, value in outcome.scores.items()}
     arrays |= {f"info/{name}/{t}": v for name, values in outcome.info.items() for t, v in enumerate(values)}
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + f".{os.getpid()}.part")
     with part.open("wb") as file:
-        np.savez(file, next_task=next_task, seconds=outcome.seconds, **arrays)
+        np.savez(file, identity=identity, next_task=next_task, seconds=outcome.seconds, **arrays)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
 
 
-def load(path: Path, template: State, device: str | torch.device) -> tuple[int, State, Outcome]:
+def load(path: Path, template: State, device: str | torch.device, identity: str = "") -> tuple[int, State, Outcome]:
     """Read a checkpoint: the next task, the state in the template's structure, and the outcome so far.
 
     Raises:
-        ValueError: if the file is not a checkpoint of this method.
+        ValueError: if the file is not a checkpoint of the run that ``identity`` names.
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
+        if str(arrays["identity"]) != identity:
+            raise ValueError(f"it is of {arrays['identity']}, not of {identity}")
         next_task, seconds = int(arrays["next_task"]), arrays["seconds"]
         scores = {name: arrays[f"scores/{name}"] for name in SCORES}
         tensors = {name: torch.from_numpy(arrays[f"state/{name}"]) for name, _ in named_tensors(template)}

@@ -84,7 +84,8 @@ def networks_kept(a: ArrayLike) -> NDArray:
     array([[0.9, nan],
            [0.9, 0.8]])
     """
-    a = _triangle(a)
+    a = _square(a)
+    a = _triangle(np.where(np.eye(a.shape[-1], dtype=bool), a, 0.0))  # what lies below the diagonal is not used
     when_learned = np.diagonal(a, axis1=-2, axis2=-1)
     return np.where(np.tri(a.shape[-1], dtype=bool), when_learned[..., None, :], np.nan)
 
@@ -215,7 +216,10 @@ def _check_log_probs(log_probs: Tensor, y: Tensor, normalised: bool = False) -> 
         )
     diverged = log_probs.isnan().flatten(1).any(1)
     if diverged.any():
-        raise ValueError(f"log_probs are NaN for the seeds in places {diverged.nonzero().flatten().tolist()} (from 0)")
+        raise ValueError(
+            f"log_probs are NaN for the seeds in places {diverged.nonzero().flatten().tolist()} (from 0): "
+            "training has diverged, as it does with too large a learning rate"
+        )
     if normalised:
         total = log_probs.exp().sum(-1)
         worst = total.flatten()[(total - 1).abs().argmax()].item()
@@ -339,8 +343,12 @@ def accuracy_matrices(frame: pd.DataFrame, metric: str = "accuracy") -> tuple[ND
 
 
 def matrices_by_method(frame: pd.DataFrame) -> dict[str, NDArray]:
-    """The accuracy matrices ``(seed, task_trained, task_tested)`` of every method in a tidy table of one setting."""
-    return {str(method): accuracy_matrices(part)[1] for method, part in frame.groupby("method", sort=False)}
+    """The accuracy matrices ``(seed, task_trained, task_tested)`` of every method in a tidy table of one setting.
+
+    The row ``single_task`` is that of a learner which keeps each task's network: see ``networks_kept``.
+    """
+    found = {str(method): accuracy_matrices(part)[1] for method, part in frame.groupby("method", sort=False)}
+    return {method: networks_kept(a) if method == "single_task" else a for method, a in found.items()}
 
 
 def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -362,7 +370,7 @@ def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
         by.append("key")
     rows = []
     for group, part in frame.groupby(by, sort=False, dropna=False):
-        _, a = accuracy_matrices(part)
+        (a,) = matrices_by_method(part).values()
         scores = {"final_accuracy": final_accuracy, "triangle_mean": triangle_mean, "forgetting": _final_forgetting}
         if (part["task_trained"] == part["task_tested"]).all() and a.shape[-1] > 1:
             scores = {"learning_accuracy": learning_accuracy}

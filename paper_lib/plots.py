@@ -205,9 +205,10 @@ def prototype_swap(table: pd.DataFrame) -> Figure:
     return figure
 
 
+# Label, colour, marker and line; ProtoCL is green, VCL blue, SGD orange to red.
 METHOD_STYLES = {
-    "protocl": ("ProtoCL", BLUE, "o", "-"),
-    "protocl_paper_epochs": ("ProtoCL, the paper's epochs", BLUE, "o", ":"),
+    "protocl": ("ProtoCL", GREEN, "o", "-"),
+    "protocl_paper_epochs": ("ProtoCL, the paper's epochs", GREEN, "o", ":"),
     "protocl_as_published": ("ProtoCL as published", SKY, "s", "-"),
     "protocl_no_memory": ("ProtoCL without memory", PURPLE, "v", "-"),
     "replay": ("replay", VERMILION, "D", "-"),
@@ -224,8 +225,8 @@ METHOD_STYLES = {
     "vcl_multi_head_reference": ("VCL, a head a task, full batches", SKY, "v", "--"),
     "vcl_ddm": ("VCL, Nguyen et al.'s recipe", SKY, "D", "--"),
     "vcl_improved": ("VCL, Swaroop et al.'s recipe", PURPLE, "o", "--"),
-    "vcl_coreset": ("VCL, random coreset", GREEN, "D", "-"),
-    "vcl_coreset_k_centre": ("VCL, k-centre coreset", PURPLE, "v", "-"),
+    "vcl_coreset": ("VCL, random coreset", SKY, "D", "-"),
+    "vcl_coreset_k_centre": ("VCL, k-centre coreset", PURPLE, "^", "-"),
 }
 
 
@@ -275,7 +276,8 @@ def _draw_accuracy(ax: Axes, curves: Mapping[str, np.ndarray]) -> None:
 
 
 def _seeds(curves: Mapping[str, np.ndarray]) -> str:
-    return f"{' or '.join(map(str, sorted({len(values) for values in curves.values()})))} seeds"
+    counts = sorted({len(values) for values in curves.values()})
+    return f"{' or '.join(map(str, counts))} seed{'s' if counts != [1] else ''}"
 
 
 def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
@@ -299,7 +301,7 @@ def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
                 value = mean[trained, tested]
                 shade = "white" if value < 60 else "black"
                 ax.text(tested + 1, trained + 1, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=8)
-        ax.set_title(METHOD_STYLES[name][0], fontsize=9)
+        ax.set_title(f"{METHOD_STYLES[name][0]}\n{_seeds({name: values})}", fontsize=9)
         ax.set_xlabel("task tested")
         ax.set_xticks(range(1, num_tasks + 1))
         ax.set_yticks(range(1, num_tasks + 1))

@@ -111,7 +111,7 @@ def execute(
             for row, seed in enumerate(stack):
                 record = {
                     **{"experiment": job.experiment, "method": job.label, "dataset": stream.spec.dataset},
-                    **{"scenario": stream.spec.scenario, "preset": job.preset, "key": key, "seed": seed},
+                    **{"scenario": stream.spec.scenario, "presets": [job.preset], "key": key, "seed": seed},
                     "identity": identity,
                     "scores": {name: _plain(values[row]) for name, values in outcome.scores.items()},
                     "info": {name: [_plain(v[row]) for v in values] for name, values in outcome.info.items()},
@@ -120,8 +120,17 @@ def execute(
                 }
                 write_whole(place / f"seed{seed}.json", json.dumps(record))
             _clear(place, stack)
-        records += [{**read(place / f"seed{s}.json"), "preset": job.preset} for s in seeds]
+        records += [_asked_for(place / f"seed{s}.json", job.preset) for s in seeds]
     return tidy(records)
+
+
+def _asked_for(path: Path, preset: str) -> dict[str, Any]:
+    """A record under a preset; it keeps the names of all presets that have asked for it."""
+    record = read(path)
+    if preset not in record["presets"]:
+        record["presets"].append(preset)
+        write_whole(path, json.dumps(record))
+    return record | {"preset": preset}
 
 
 def _stack(place: Path, seeds: Sequence[int]) -> tuple[tuple[int, ...], Path]:
@@ -201,27 +210,29 @@ def tabulate(experiment: str) -> Path:
     """Merge the records of an experiment into ``results/EXPERIMENT.csv`` and the provenance beside it.
 
     A row of a table has one setting, that of its latest record: seeds of other settings or versions leave it, so that
-    no mean is taken over unlike runs.
+    no mean is taken over unlike runs. Rows with a preset's values replaced, of which a sweep makes many, are told apart
+    by their keys. Quick runs stay out: they are for a look.
     """
     records = [read(p) for p in sorted((folder() / experiment).glob("*/seed*.json"))]
+    records = [r | {"preset": preset} for r in records for preset in r["presets"] if not preset.startswith("quick")]
     if not records:
-        raise FileNotFoundError(f"no record of experiment {experiment!r} in {folder() / experiment}")
+        others = sorted({p.parent.parent.name for p in folder().glob("*/*/seed*.json")}) or ["none"]
+        raise FileNotFoundError(
+            f"no record of experiment {experiment!r} but quick ones in {folder() / experiment}; experiments with "
+            f"records there: {', '.join(others)}"
+        )
     path, beside = RESULTS / f"{experiment}.csv", RESULTS / f"{experiment}.json"
     sources = provenance(experiment) if beside.exists() else {}
     records.sort(key=lambda r: r["provenance"]["finished"])
     names = ["method", "dataset", "scenario", "preset"]
-    current = {tuple(r[n] for n in names): _setting(r["identity"]) for r in records}
-    latest = {
-        (*group, r["seed"]): r
-        for r in records
-        if current[group := tuple(r[n] for n in names)] == _setting(r["identity"])
-    }
+    current = {_row(r): _setting(r["identity"]) for r in records}
+    latest = {(*_row(r), r["seed"]): r for r in records if current[_row(r)] == _setting(r["identity"])}
     new = tidy(latest.values())
     old = stored(experiment) if path.exists() else new.iloc[:0]
     known = {key: _setting(source["identity"]) for key, source in sources.items()}
     replaced = [
-        (*group, seed) in latest or current.get(tuple(group), known[key]) != known[key]
-        for *group, seed, key in old[[*names, "seed", "key"]].itertuples(index=False, name=None)
+        (*_row(line), line["seed"]) in latest or current.get(_row(line), known[line["key"]]) != known[line["key"]]
+        for line in old[[*names, "seed", "key"]].to_dict("records")
     ]
     kept = old[~np.array(replaced, dtype=bool)]
     table = pd.concat([kept, new]) if len(kept) else new
@@ -234,6 +245,12 @@ def tabulate(experiment: str) -> Path:
     write_whole(path, table.to_csv(index=False, float_format="%.6g", quoting=csv.QUOTE_MINIMAL))
     write_whole(beside, json.dumps(sources, indent=1, sort_keys=True) + "\n")
     return path
+
+
+def _row(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """What makes a row of a table: names, and the key too where a preset's values were replaced."""
+    names = [record[name] for name in ("method", "dataset", "scenario", "preset")]
+    return (*names, record["key"] if record["preset"].endswith("+overrides") else "")
 
 
 def _setting(identity: Mapping[str, Any]) -> str:

@@ -51,7 +51,9 @@ FORGETS = np.diag([0.9905] * 5).tolist()
         ("methods", ("hibnn",), r"methods='hibnn' is not one of"),
         ("scenario", "domain_incremental", r"scenario='domain_incremental' is not one of class_incremental"),
         ("dataset", "split_minst", r"did you mean 'split_mnist'"),
-        ("dataset", "split_cifar10", r"dataset='split_cifar10' is not one of"),
+        ("dataset", "split_cifar10", r"row 'vcl_single_head': dataset='split_cifar10' is not one of"),
+        ("methods", (), r"methods is empty; give at least one of sgd, "),
+        ("methods", ("sgd", "sgd"), r"methods has 'sgd' twice"),
         ("preset", "papr", r"did you mean 'paper'"),
     ],
 )

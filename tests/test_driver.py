@@ -36,13 +36,16 @@ class Killed(Exception):
     """What stands for a kill."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KilledAt:
     """A method that is killed inside a task, after so many reports in it."""
 
     inner: Method
     task: int
     reports: int
+
+    def __repr__(self):
+        return repr(self.inner)  # its checkpoints are those of the method that goes on
 
     def init(self, *arguments):
         return self.inner.init(*arguments)
@@ -92,12 +95,15 @@ def test_a_run_resumed_inside_a_task_has_the_numbers_of_an_uninterrupted_one(nam
     assert learned == [(3, 3 if name == "vcl_coreset" else 2), (4, 0)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Watched:
     """A method that notes the tasks that it learns, and the epoch that it begins at."""
 
     inner: Method
     seen: list
+
+    def __repr__(self):
+        return repr(self.inner)
 
     def init(self, *arguments):
         return self.inner.init(*arguments)
@@ -230,3 +236,6 @@ def test_a_checkpoint_of_another_method_is_refused(digits, tmp_path):
     driver.run(REPLAY, digits, SEEDS, checkpoint=path)
     with pytest.raises(ValueError, match="is not a checkpoint of this run"):
         driver.run(PROTOCL, digits, SEEDS, checkpoint=path)
+    for method, seeds in ((replace(REPLAY, learning_rate=0.1), SEEDS), (REPLAY, tuple(s + 1 for s in SEEDS))):
+        with pytest.raises(ValueError, match=r"it is of Replay.*, not of Replay"):
+            driver.run(method, digits, seeds, checkpoint=path)

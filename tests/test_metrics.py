@@ -234,6 +234,15 @@ def test_summary_table_never_mixes_two_settings():
     assert final["one"] == pytest.approx(2 * final["two"])
 
 
+def test_a_network_a_task_is_summarised_as_one_that_keeps_every_network():
+    a = [[[1.0, NAN, NAN], [0.2, 0.8, NAN], [0.0, 0.1, 0.6]]]
+    by_hand = {"final_accuracy": 0.8, "triangle_mean": (3 * 1.0 + 2 * 0.8 + 0.6) / 6, "forgetting": 0.0}
+    table = metrics.summary_table(tidy(np.array(a), method="single_task")).set_index("metric")["mean"]
+    assert table.to_dict() == pytest.approx(by_hand)
+    (kept,) = metrics.matrices_by_method(tidy(np.array(a), method="single_task")).values()
+    np.testing.assert_array_equal(kept[0, 2], [1.0, 0.8, 0.6])
+
+
 def test_summary_table_of_single_task_learners_and_of_a_half_finished_run():
     diagonal = np.where(np.eye(3, dtype=bool), random_matrices(shape=(2,), num_tasks=3), NAN)
     table = metrics.summary_table(tidy(diagonal, method="single_task"))

@@ -98,9 +98,14 @@ def test_matrices_stand_at_most_four_abreast_and_no_panel_is_empty(tmp_path):
     figure = plots.accuracy_matrices({name: np.full((2, 3, 3), place / 10) for place, name in enumerate(names)})
     figure.savefig(tmp_path / "figure.png")
     *panels, _ = figure.axes
-    assert [ax.get_title() for ax in panels] == [plots.METHOD_STYLES[name][0] for name in names]
+    assert [ax.get_title() for ax in panels] == [f"{plots.METHOD_STYLES[name][0]}\n2 seeds" for name in names]
     assert [ax.images[0].get_array().max() for ax in panels] == pytest.approx([0, 10, 20, 30, 40, 50])
     assert len({round(ax.get_position().y0, 6) for ax in panels}) == 2
+
+
+def test_no_two_methods_are_drawn_alike():
+    styles = list(plots.METHOD_STYLES.values())
+    assert len({style[1:] for style in styles}) == len({style[0] for style in styles}) == len(styles)
 
 
 def test_every_trial_is_a_dot_at_its_epochs(tmp_path):

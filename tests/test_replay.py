@@ -98,6 +98,14 @@ def test_replay_weight_weighs_memory_in_the_mean(weight):
     assert info["loss"].item() == pytest.approx((new + weight * old) / (1 + weight), rel=1e-6)
 
 
+def test_a_batch_of_memory_alone_that_weighs_nothing_changes_nothing_and_breaks_nothing(digits):
+    method = replace(SMALL, batch_size=1, epochs=1, replay_weight=0.0)
+    small = [Task(t.index, t.x[:4], t.y[:4]) for t in digits.train[:2]]
+    state, _ = method.learn(method.init(digits.spec, (0,), "cpu"), small[0])
+    state, info = method.learn(state, small[1])
+    assert info["loss"].isfinite().all() and all(p.isfinite().all() for p in state.params)
+
+
 def test_a_second_task_that_is_trained_long_wipes_out_the_first(digits):
     method = replay.sgd(hidden=(32,), epochs=50, batch_size=64, learning_rate=1e-2)
     state = method.init(digits.spec, (0, 1), "cpu")
@@ -118,8 +126,10 @@ def test_without_memory_single_head_training_forgets_and_joint_training_does_not
     assert (metrics.final_accuracy(some) > metrics.final_accuracy(sgd) + 0.3).all()
 
 
-def test_heads_of_other_tasks_stay_bit_for_bit_while_a_task_is_learned(digits):
-    stream, method = make_stream("split_digits", "task_incremental"), replay.sgd(hidden=(16,), epochs=2)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_heads_of_other_tasks_stay_bit_for_bit_while_a_task_is_learned(weight_decay):
+    stream = make_stream("split_digits", "task_incremental")
+    method = replay.sgd(hidden=(16,), epochs=2, weight_decay=weight_decay)
     states = [method.init(stream.spec, (0, 1), "cpu")]
     for task in stream.train[:3]:
         states.append(method.learn(states[-1], task)[0])
@@ -130,9 +140,11 @@ def test_heads_of_other_tasks_stay_bit_for_bit_while_a_task_is_learned(digits):
             assert not (old[..., mine] == new[..., mine]).all()
 
 
-def test_a_frozen_trunk_with_heads_of_their_own_forgets_exactly_nothing():
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_a_frozen_trunk_with_heads_of_their_own_forgets_exactly_nothing(weight_decay):
     stream = make_stream("split_digits", "task_incremental")
-    outcome = driver.run(replay.sgd(hidden=(16,), epochs=3, train_trunk=False), stream, (0, 1))
+    frozen = replay.sgd(hidden=(16,), epochs=3, train_trunk=False, weight_decay=weight_decay)
+    outcome = driver.run(frozen, stream, (0, 1))
     for name in ("accuracy", "nll"):
         for t in range(5):
             column = outcome.scores[name][:, t:, t]
@@ -149,8 +161,8 @@ def test_restarting_makes_single_task_training_know_nothing_of_the_tasks_before(
 
 
 def test_joint_training_is_training_on_all_points_so_far(digits):
-    """Memory of everything plus the task, refitted, sees the same points as one task that holds them all."""
-    method = replay.joint(hidden=(16,), epochs=1, batch_size=10_000, learning_rate=1e-301)
+    """Memory of everything plus the task, refitted, is one task that holds all points, up to their order in a sum."""
+    method = replay.joint(hidden=(16,), epochs=3, batch_size=None)
     after, info = learned(method, digits, (0,), 2)
     both = Task(1, torch.cat([t.x for t in digits.train[:2]]), torch.cat([t.y for t in digits.train[:2]]))
     alone, whole = learned_one(method, digits.spec, both, (0,))

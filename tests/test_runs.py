@@ -13,7 +13,7 @@ from paper_lib import driver, metrics, runs
 from paper_lib.methods.replay import Replay
 
 METHOD = Replay(hidden=(4,), epochs=2, batch_size=128, memory_per_task=5)
-JOB = runs.Job("made_up", 1, "replay", METHOD, {"dataset": "split_digits"}, "quick")
+JOB = runs.Job("made_up", 1, "replay", METHOD, {"dataset": "split_digits"}, "paper")
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_what_determines_numbers_changes_the_key_and_what_does_not_keeps_it():
     found = {name: keys(job) for name, job in changed.items()}
     assert all(len(k) == 1 for k in found.values())
     assert len(set.union(*found.values())) == len(changed)
-    same = runs.execute([JOB], (1, 2)), runs.execute([replace(JOB, preset="paper", label="other")], (0,))
+    same = runs.execute([JOB], (1, 2)), runs.execute([replace(JOB, preset="quick", label="other")], (0,))
     assert all(set(table.key) == found["as it is"] for table in same)
     assert JOB.identity("one digest") != JOB.identity("another")
 
@@ -199,6 +199,37 @@ def test_tabulating_adds_seeds_of_the_same_key_to_those_that_are_there(folders, 
     merged = runs.stored("made_up")
     assert set(merged.seed) == {0, 1, 2} and merged.key.nunique() == 1
     pd.testing.assert_frame_equal(merged[merged.seed < 2].reset_index(drop=True), first.reset_index(drop=True))
+
+
+def test_quick_runs_stay_out_of_the_table():
+    runs.execute([replace(JOB, preset="quick")], (0,))
+    with pytest.raises(FileNotFoundError, match=r"no record .* but quick ones .*; experiments with records .*made_up"):
+        runs.tabulate("made_up")
+    runs.execute([replace(JOB, label="sgd", method=replace(METHOD, memory_per_task=0))], (0,))
+    runs.tabulate("made_up")
+    assert set(runs.stored("made_up").method) == {"sgd"}
+
+
+def test_every_setting_of_a_sweep_is_tabulated(folders, monkeypatch):
+    sweep = [replace(JOB, preset="paper+overrides", method=replace(METHOD, learning_rate=r)) for r in (1e-3, 1e-2)]
+    runs.execute([*sweep, JOB], (0, 1))
+    runs.tabulate("made_up")
+    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(folders / "elsewhere"))
+    runs.execute(sweep[:1], (2,))
+    runs.tabulate("made_up")
+    table = runs.stored("made_up")
+    # The first of the sweep has the key of the plain row, and so its records; it stands as a row of its own.
+    count = table.groupby(["preset", "key"]).seed.nunique()
+    assert sorted(count["paper+overrides"]) == [2, 3] and list(count["paper"]) == [2]
+
+
+def test_a_record_made_in_a_quick_look_is_tabulated_once_the_paper_preset_asks_for_it(stacks):
+    runs.execute([replace(JOB, preset="quick")], (0, 1))
+    runs.execute([JOB], (0,))
+    assert stacks == [(0, 1)]
+    runs.tabulate("made_up")
+    table = runs.stored("made_up")
+    assert set(table.seed) == {0} and set(table.preset) == {"paper"}
 
 
 def test_seeds_that_draw_their_own_points_make_one_row():

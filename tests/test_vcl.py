@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import math
 import weakref
 from itertools import pairwise
 
@@ -257,6 +258,11 @@ def test_published_recipes_differ_where_the_papers_say():
         ({"coreset_selection": "k_center"}, "did you mean 'k_centre'"),
         ({"num_samples": 0}, "num_samples=0 is not at least 1"),
         ({"coreset_per_task": -1}, "coreset_per_task=-1 is not at least 0"),
+        ({"hidden": (8, 0)}, "hidden=0 is not at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 is not above 0"),
+        ({"learning_rate": math.inf}, "learning_rate=inf is not above 0 and finite"),
+        ({"prior_var": 0.0}, "prior_var=0.0 is not at least"),
+        ({"init_log_var": 10.0}, "init_log_var=10.0 is not at least -20.0 and at most 4.0"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):
@@ -267,7 +273,9 @@ def test_wrong_settings_are_named(settings, message):
 def test_a_coreset_that_takes_all_points_and_a_prediction_without_its_task_are_errors(streams):
     stream = streams["task"]
     method = VCL(**SMALL, coreset_per_task=10_000)
-    with pytest.raises(ValueError, match="coreset_per_task=10000 leaves nothing of task 0"):
+    with pytest.raises(
+        ValueError, match=r"coreset_per_task=10000 leaves nothing of task 1 .* must be below its \d+ points"
+    ):
         method.learn(method.init(stream.spec, (0,), "cpu"), stream.train[0])
     with pytest.raises(ValueError, match="needs its task"):
         method.predict(method.init(stream.spec, (0,), "cpu"), stream.held_out[0].x)

@@ -96,8 +96,26 @@ def test_an_override_changes_its_field_alone_and_is_tabulated_apart(row, change)
     assert experiment.jobs(same)[0].preset == "paper"  # what changes nothing is not a change
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"methods": ()}, "methods is empty"),
+        ({"methods": ("joint", "joint")}, "methods has 'joint' twice"),
+        ({"epochs": 0}, "epochs=0 is not at least 1"),
+        ({"batch_size": 0, "methods": ("vcl_multi_head",)}, "batch_size=0 is not at least 1"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0 is not above 0"),
+        ({"coreset_per_task": 7}, "coreset_per_task=7 changes no row of .*; rows with a coreset are vcl_coreset"),
+        ({"coreset_per_task": 0, "methods": ("vcl_coreset",)}, "coreset_per_task=0 is not at least 1"),
+        ({"coreset_per_task": -1, "methods": ("vcl_ddm",)}, "coreset_per_task=-1 is not at least 0"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_runs(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**settings)
+
+
 def test_coreset_overrides_leave_rows_without_a_coreset_alone():
-    config = Config(coreset_per_task=7)
+    config = Config(coreset_per_task=7, methods=ROWS)
     for row in ROWS:
         method, plain = experiment.method(row, config), experiment.method(row, Config())
         if row.startswith("vcl_coreset") or row in experiment.RECIPES:
@@ -183,6 +201,7 @@ def test_a_row_stands_beside_the_logged_run_of_its_own_scenario():
         [
             tidy("vcl_single_head", [five, half], scenario="class_incremental"),
             tidy("vcl_coreset", [five]),  # its domain-incremental runs have no logged counterpart
+            tidy("vcl_multi_head_reference", [five], scenario="task_incremental", preset="quick"),
             tidy("sgd_single_head", [five], scenario="class_incremental"),
         ]
     )

@@ -370,7 +370,7 @@ def test_fetch_lists_every_url_and_leaves_nothing_behind(folder, arrays, idx, mi
     mirror.pages[f"/b/{IMAGES}.gz"] = (how, body)
     with pytest.raises(DataError, match="no URL served what was expected") as error:
         vision.fetch(source)
-    tried = str(error.value).partition("Searched")[0]
+    tried = str(error.value).partition("By hand")[0]
     for url in source.downloads[0].urls:
         (line,) = [line for line in tried.splitlines() if url + ":" in line]
         assert len(line) > len(url) + 6

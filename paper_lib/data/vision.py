@@ -412,14 +412,15 @@ def _unpack(source: Source, download: Download, path: Path) -> list[Path]:
 
 
 def how_to_get(source: Source, folder: Path) -> str:
-    """Where the files were looked for, the command that fetches them, and how to place them by hand."""
+    """How to place the files by hand, where they were looked for and, last, the command that fetches them."""
     urls = "\n".join(f"    {url}" for download in source.downloads for url in download.urls)
     archive = any(download.md5 for download in source.downloads)
     by_hand = f"unpack the archive's {source.folder} folder as" if archive else "put the files, gzipped or not, into"
+    absent = "" if folder.is_dir() else ", which is not there"
     return (
-        f"  Searched: {folder} (the folder is {FOLDER_VARIABLE}, else the platform's cache)\n"
-        f"  To fetch: paper-lib data fetch {source.name}\n"
-        f"  By hand: {by_hand} {folder}; they are published at\n{urls}"
+        f"  By hand: {by_hand} {folder}; they are published at\n{urls}\n"
+        f"  Searched: {folder}{absent} (the folder is {FOLDER_VARIABLE}, else the platform's cache)\n"
+        f"  To fetch: paper-lib data fetch {source.name}"
     )
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from paper_lib import metrics, runs
-from paper_lib.checks import one_of
+from paper_lib.checks import one_of, some_of
 from paper_lib.experiments import protocl, vcl_split_mnist
 
 VERSION = 1
@@ -80,8 +80,7 @@ class Config:
 
     def __post_init__(self):
         one_of("scenario", self.scenario, ("class_incremental",))
-        for row in self.methods:
-            one_of("methods", row, SOURCES)
+        some_of("methods", self.methods, SOURCES)
         jobs(self)  # each source checks what its rows can serve
 
 
@@ -90,7 +89,10 @@ def jobs(config: Config) -> list[runs.Job]:
     chosen = []
     for row in config.methods:
         shared = (config.dataset, config.scenario, config.preset, config.seeds, config.device)
-        chosen += SOURCES[row].jobs(SOURCES[row].Config(*shared, methods=(row,)))
+        try:
+            chosen += SOURCES[row].jobs(SOURCES[row].Config(*shared, methods=(row,)))
+        except ValueError as error:
+            raise ValueError(f"row {row!r}: {error}") from error
     return chosen
 
 

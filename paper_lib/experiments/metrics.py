@@ -77,7 +77,7 @@ def run(config: Config) -> pd.DataFrame:
 def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
     """Accuracy matrices ``(seed, task_trained, task_tested)`` of every learner."""
     found = metrics.matrices_by_method(table)
-    return found | {"single_task": metrics.networks_kept(found["single_task"])}
+    return found
 
 
 def scores(a: NDArray) -> pd.DataFrame:

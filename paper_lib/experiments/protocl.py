@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from paper_lib import metrics, runs
-from paper_lib.checks import one_of
+from paper_lib.checks import one_of, some_of
 from paper_lib.data.stream import DATASETS, EVAL_SPLITS, SCENARIOS
 from paper_lib.methods import Method
 from paper_lib.methods.protocl import ProtoCL, as_published
@@ -177,8 +177,8 @@ class Config:
         one_of("scenario", self.scenario, SCENARIOS)
         one_of("preset", self.preset, PRESETS)
         one_of("eval_split", self.eval_split, EVAL_SPLITS)
+        some_of("methods", self.methods, ROWS)
         for name in self.methods:
-            one_of("methods", name, ROWS)
             method(name, self)  # raises for a setting that cannot be
 
 

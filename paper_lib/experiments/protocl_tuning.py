@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from paper_lib import metrics, runs
-from paper_lib.checks import one_of
+from paper_lib.checks import one_of, some_of
 from paper_lib.methods.protocl import ProtoCL
 from paper_lib.methods.replay import Replay
 
@@ -99,8 +99,8 @@ class Config:
         one_of("dataset", self.dataset, FIXED)
         one_of("scenario", self.scenario, ("class_incremental",))
         one_of("preset", self.preset, SEEDS)
+        some_of("methods", self.methods, METHODS)
         for name in self.methods:
-            one_of("methods", name, METHODS)
             one_of("preset", self.preset, (*ROUNDS[name], "final"))
 
 

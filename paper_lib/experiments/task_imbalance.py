@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from paper_lib import runs
-from paper_lib.checks import one_of
+from paper_lib.checks import one_of, some_of
 from paper_lib.data.stream import DATASETS, Spec, Task
 from paper_lib.inference.gaussian import Gaussian, condition_on
 from paper_lib.inference.kalman import (
@@ -114,8 +114,7 @@ class Config:
         one_of("dataset", self.dataset, DATASETS)
         one_of("scenario", self.scenario, SCENARIOS)
         one_of("preset", self.preset, PRESETS)
-        for name in self.methods:
-            one_of("methods", name, ROWS)
+        some_of("methods", self.methods, ROWS)
         for name in ("num_points", "num_updates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not at least 1")

@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from paper_lib import metrics, runs
-from paper_lib.checks import one_of
+from paper_lib.checks import one_of, some_of, within
 from paper_lib.data.stream import SCENARIOS
 from paper_lib.methods import Method
 from paper_lib.methods.replay import joint, sgd, single_task
@@ -124,13 +124,16 @@ class Config:
     def __post_init__(self):
         one_of("dataset", self.dataset, DATASETS)
         one_of("preset", self.preset, PRESETS)
+        some_of("methods", self.methods, ROWS)
+        if self.scenario is not None:
+            one_of("scenario", self.scenario, SCENARIOS)
+        if self.dataset.startswith("toy") and self.scenario == "class_incremental":
+            raise ValueError(
+                f"scenario='class_incremental' cannot be served by dataset={self.dataset!r}, whose tasks share two "
+                "classes; use domain_incremental or task_incremental"
+            )
         for row in self.methods:
-            one_of("methods", row, ROWS)
-        if self.scenario is None:
-            return
-        one_of("scenario", self.scenario, SCENARIOS)
-        for row in self.methods:
-            if self.scenario not in LAYOUTS[row]:
+            if self.scenario not in (None, *LAYOUTS[row]):
                 why = (
                     "a head a task, and the scenario does not name the task"
                     if LAYOUTS[row] == HEAD_A_TASK
@@ -141,11 +144,22 @@ class Config:
                     f"scenario={self.scenario!r} cannot be served by {row!r}: it has {why}; {row} serves "
                     f"{' or '.join(LAYOUTS[row])}, and {self.scenario} is served by {serving}"
                 )
-        if self.dataset.startswith("toy") and self.scenario == "class_incremental":
-            raise ValueError(
-                f"scenario='class_incremental' cannot be served by dataset={self.dataset!r}, whose tasks share two "
-                "classes; use domain_incremental or task_incremental"
-            )
+        if self.coreset_per_task is not None:
+            kept = [row for row in self.methods if _keeps(row)]
+            if not kept:
+                there = ", ".join(filter(_keeps, ROWS))
+                raise ValueError(
+                    f"coreset_per_task={self.coreset_per_task} changes no row of {', '.join(self.methods)}; rows with "
+                    f"a coreset are {there}"
+                )
+            within("coreset_per_task", self.coreset_per_task, 0 if all(row in RECIPES for row in kept) else 1)
+        for row in self.methods:
+            method(row, self)  # raises for a setting that cannot be
+
+
+def _keeps(row: str) -> bool:
+    """Whether a row keeps a coreset."""
+    return row in RECIPES or row.startswith("vcl_coreset")
 
 
 OVERRIDES = ("epochs", "batch_size", "learning_rate", "coreset_per_task")
@@ -156,8 +170,7 @@ def method(row: str, config: Config) -> Method:
     """The configured method of a row."""
     dataset = config.dataset
     changes = {name: value for name in OVERRIDES if (value := getattr(config, name)) is not None}
-    keeps = row in RECIPES or row.startswith("vcl_coreset")
-    if not keeps:
+    if not _keeps(row):
         changes.pop("coreset_per_task", None)
     quick = QUICK_EPOCHS["vcl"].get(dataset, 2)
     if row in RECIPES:
@@ -168,7 +181,7 @@ def method(row: str, config: Config) -> Method:
             settings["coreset_selection"] = "k_centre"
         if row == "vcl_multi_head_reference":
             settings |= {"batch_size": None, "likelihood_init": "truncated_normal"}
-        chosen = VCL(**settings if keeps else settings | {"coreset_per_task": 0})
+        chosen = VCL(**settings if _keeps(row) else settings | {"coreset_per_task": 0})
     else:
         make = {"joint": joint, "single_task": single_task}.get(row, sgd)
         chosen = make(**DATASETS[dataset], **SGD_SETTINGS.get(dataset, {}))
@@ -201,8 +214,6 @@ def run(config: Config) -> pd.DataFrame:
 def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
     """Accuracy matrices ``(seed, task_trained, task_tested)`` of every row of a table of one data set."""
     found = metrics.matrices_by_method(table)
-    if "single_task" in found:
-        found["single_task"] = metrics.networks_kept(found["single_task"])
     return {row: found[row] for row in ROWS if row in found}
 
 
@@ -221,10 +232,10 @@ def stored(dataset: str) -> pd.DataFrame:
     return table[(table.dataset == dataset) & (table.preset == "paper") & (table.scenario == own)]
 
 
-def class_incremental(seeds: Sequence[int]) -> dict[str, NDArray]:
+def class_incremental(seeds: Sequence[int], device: str = "cpu") -> dict[str, NDArray]:
     """Accuracy matrices of the quick class-incremental runs on digits, with one head and of the joint bound."""
     methods = ("sgd_single_head", "vcl_single_head", "joint")
-    return matrices(run(Config(scenario="class_incremental", methods=methods, seeds=tuple(seeds))))
+    return matrices(run(Config(scenario="class_incremental", methods=methods, seeds=tuple(seeds), device=device)))
 
 
 def by_dataset(summary: Callable[[pd.DataFrame], pd.DataFrame], datasets: Sequence[str]) -> pd.DataFrame:
@@ -341,6 +352,7 @@ def beside_public_logs(table: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for (row, scenario), log in PUBLIC_LOGS.items():
         part = table[(table.method == row) & (table.scenario == scenario) & (table.dataset == "split_mnist")]
+        part = part[part.preset == "paper"]
         if part.empty:
             continue
         a = 100 * metrics.accuracy_matrices(part)[1]

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from paper_lib import metrics, runs
-from paper_lib.checks import one_of
+from paper_lib.checks import one_of, some_of
 from paper_lib.experiments import vcl_split_mnist
 
 VERSION = 1
@@ -53,8 +53,7 @@ class Config:
     def __post_init__(self):
         one_of("dataset", self.dataset, DATASETS)
         one_of("preset", self.preset, ("grid",))
-        for row in self.methods:
-            one_of("methods", row, METHODS)
+        some_of("methods", self.methods, METHODS)
 
 
 def jobs(config: Config) -> list[runs.Job]:

@@ -366,7 +366,8 @@ class Trainer:
             if config.loss != "conditional":
                 loss = loss - score.gather(-1, label)[..., 0]
             importance = torch.where(index < pool.num_current, weight, weight * config.replay_weight)
-            losses = (importance * loss).sum(-1) / importance.sum(-1)
+            # A batch of memory alone has no weight at all where replay_weight is 0.
+            losses = (importance * loss).sum(-1) / importance.sum(-1).clamp_min(torch.finfo(importance.dtype).tiny)
             self.optimiser.zero_grad(set_to_none=True)
             losses.sum().backward()
             self.optimiser.step()

@@ -58,7 +58,7 @@ class Replay:
         epochs: passes over each task.
         batch_size: points a step, or None for all of them.
         learning_rate: of Adam.
-        weight_decay: L2 term added to the gradient.
+        weight_decay: L2 term added to the gradient, of the trunk alone where each task has its head.
         memory_per_task: points kept of each task, or None for all of them.
         oversample: repeat memory in an epoch until old and new are about 1:1.
         replay_weight: weight of a memory point's loss, 1 for a current point's.
@@ -85,7 +85,7 @@ class Replay:
         within("epochs", self.epochs, 1)
         if self.batch_size is not None:
             within("batch_size", self.batch_size, 1)
-        within("learning_rate", self.learning_rate, 0)
+        within("learning_rate", self.learning_rate, 0, above=True)
         within("dropout", self.dropout, 0, 1, below=True)
         for name in ("weight_decay", "replay_weight"):
             within(name, getattr(self, name), 0)
@@ -116,7 +116,9 @@ class Replay:
         trained = slice(None) if self.train_trunk or task.index == 0 else slice(-2, None)
         params = training.leaves(state.params)
         moments = training.Moments(state.moments.first[trained], state.moments.second[trained], state.moments.step)
-        optimiser = training.adam(params[trained], moments, self.learning_rate, self.weight_decay)
+        # Where each task has its head, decay would move the heads of tasks that are not being learned.
+        heads = 2 if spec.scenario == "task_incremental" else 0
+        optimiser = training.adam(params[trained], moments, self.learning_rate, self.weight_decay, heads)
         pool = mem.pool(task, state.memory, len(seeds), self.oversample)
         total = torch.zeros(len(seeds), device=task.x.device)
         competing = spec.competing_units().to(task.x.device)
@@ -128,7 +130,8 @@ class Replay:
             logits = logits.masked_fill(~competing[y], -torch.inf)
             loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(weight)
             weight = torch.where(index < pool.num_current, weight, weight * self.replay_weight)
-            losses = (weight * loss).sum(-1) / weight.sum(-1)
+            # A batch of memory alone has no weight at all where replay_weight is 0.
+            losses = (weight * loss).sum(-1) / weight.sum(-1).clamp_min(torch.finfo(weight.dtype).tiny)
             optimiser.zero_grad(set_to_none=True)
             losses.sum().backward()
             optimiser.step()

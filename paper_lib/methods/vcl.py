@@ -31,7 +31,7 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng, training
-from paper_lib.checks import one_of
+from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field
 from paper_lib.inference.mean_field import MeanField
@@ -39,7 +39,7 @@ from paper_lib.methods import unreported
 from paper_lib.networks import MLP, Params
 
 TAPE_NUMBERS = 10_000_000
-"""At most so many normal draws a seed lie ready at a time: a number of steps that no device changes."""
+"""At most so many normal draws a seed, or else those of one step, lie ready at a time: no device changes the number."""
 
 ROWS_AT_ONCE = 25_600
 """Samples times points that a prediction takes at a time."""
@@ -48,6 +48,7 @@ UNITS_AT_ONCE = 2**19
 """Samples times points times units of the widest layer that a step on a CPU takes at a time: 2 MiB of activations."""
 
 LOG_VAR_RANGE = (-20.0, 4.0)
+"""Each step ends with log variances cut off at these."""
 
 
 class State(NamedTuple):
@@ -140,11 +141,15 @@ class VCL:
         one_of("likelihood_init", self.likelihood_init, ("uniform", "truncated_normal"))
         one_of("coreset_selection", self.coreset_selection, ("random", "k_centre"))
         for name in ("epochs", "batch_size", "num_samples", "num_samples_predict", "coreset_epochs"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value!r} is not at least 1")
-        if self.coreset_per_task < 0:
-            raise ValueError(f"coreset_per_task={self.coreset_per_task!r} is not at least 0")
+            if getattr(self, name) is not None:
+                within(name, getattr(self, name), 1)
+        for width in self.hidden:
+            within("hidden", width, 1)
+        within("learning_rate", self.learning_rate, 0, above=True)
+        within("init_log_var", self.init_log_var, *LOG_VAR_RANGE)
+        # A posterior equals its prior where nothing is learned, so both have the one range.
+        within("prior_var", self.prior_var, *map(math.exp, LOG_VAR_RANGE))
+        within("coreset_per_task", self.coreset_per_task, 0)
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
         shapes = [(len(seeds), *s) for s in _shapes((spec.num_inputs, *self.hidden, spec.num_units))]
@@ -169,8 +174,8 @@ class VCL:
     ) -> tuple[State, dict[str, Tensor]]:
         if len(task.y) <= self.coreset_per_task:
             raise ValueError(
-                f"coreset_per_task={self.coreset_per_task} leaves nothing of task {task.index}'s {len(task.y)} points "
-                "to learn from"
+                f"coreset_per_task={self.coreset_per_task} leaves nothing of task {task.index + 1} to learn from; "
+                f"it must be below its {len(task.y)} points"
             )
         if state.epoch == 0:
             state = state._replace(losses=state.losses[:, :0])
