@@ -22,7 +22,7 @@ from IPython.display import display
 from myst_nb import glue
 
 from paper_lib import metrics, plots
-from paper_lib.experiments import class_incremental
+from paper_lib.experiments import class_incremental, vcl_split_mnist
 from paper_lib.notebook import from_notebook, shown
 
 # %% tags=["parameters"]
@@ -92,15 +92,18 @@ for name, lines in table_1.items():
 # %% [markdown]
 # **VCL.** Without a coreset it ends knowing its last task at most, as SGD does. If the paper's runs did too, the
 # printed numbers cannot be final accuracies and look like triangle means. Ours are below the printed ones, as not every
-# task is learned well: on Split-MNIST the second is not, on Split-FMNIST the last. With 200 points of each task kept
-# aside, which a copy learns just before predictions, VCL's $P_5$ on Split-MNIST is about half that of plain replay of
-# as many points, whose settings were tuned where VCL's were not; points chosen as k centres, on fewer seeds, help less
-# than random ones. The printed numbers with a coreset have margins so wide that our rule rejects neither metric: by
-# `z`, $P_5$ is nearer on Split-MNIST and the triangle mean on Split-FMNIST. One such run (one seed, layers of 256,
-# weights drawn from truncated normals) is in a notebook of the public S-FSVI code and ends at a $P_5$ of 35.8, below
-# our mean and within the range of our seeds. On Split-MNIST:
+# task is learned well: on Split-MNIST the second is not, on Split-FMNIST the last. The public S-FSVI code (layers of
+# 256, weights drawn from truncated normals) has logged one such run. It learns two of its five tasks to little more
+# than half, and its triangle mean is lower than ours; what the printed number asks for, every task learned to 99 %,
+# neither reaches.
+#
+# With 200 points of each task kept aside, which a copy learns just before predictions, VCL's $P_5$ is well below that
+# of plain replay of as many points, whose settings were tuned where VCL's were not; points chosen as k centres, on
+# three seeds, help less than random ones. The printed numbers with a coreset have margins so wide that our rule rejects
+# neither metric: by `z`, $P_5$ is nearer on Split-MNIST and the triangle mean on Split-FMNIST. The public code's run
+# with a coreset is below our mean and within the range of our seeds. Split-MNIST, ours and then that code's logs:
 
-# %% mystnb={"image": {"alt": "Accuracy matrices of VCL on Split-MNIST, after each task in rows, on each task in columns. Without a coreset everything below the diagonal is 0 and the second task is learned to about 74 percent. With a random coreset the first task stays above 70 percent, and the second and third fall to about 20; with k centres all earlier tasks end near 10 or below."}}
+# %% mystnb={"image": {"alt": "Accuracy matrices of VCL on Split-MNIST, after each task in rows, on each task in columns. Without a coreset everything below the diagonal is 0 and the second task is learned to about 79 percent. With a random coreset the first task stays above 70 percent, and the second and third fall to about 20; with k centres all earlier tasks end near 10 or below."}}
 for name, lines in table_1.items():
     assert lines.P_T["vcl_single_head"] <= 20 < 40 < lines.P_T["vcl_coreset"] < 0.7 * lines.P_T["replay"], name
     assert lines.triangle["vcl_single_head"] < lines.paper["vcl_single_head"], name
@@ -108,7 +111,10 @@ gaps = {name: abs(lines.loc["vcl_coreset", ["z", "P_T z"]]) for name, lines in t
 assert gaps["split_mnist"]["P_T z"] < gaps["split_mnist"].z and gaps["split_fmnist"].z < gaps["split_fmnist"]["P_T z"]
 vcl = class_incremental.matrices(class_incremental.stored("split_mnist"))
 assert table_1["split_mnist"].P_T["vcl_coreset_k_centre"] < table_1["split_mnist"].P_T["vcl_coreset"]
-assert metrics.final_accuracy(vcl["vcl_coreset"]).min() < 0.358 < metrics.final_accuracy(vcl["vcl_coreset"]).mean()
+logs = vcl_split_mnist.beside_public_logs(class_incremental.stored("split_mnist"))
+assert (logs.triangle > logs["log triangle"]).all() and (logs.learned > logs["log learned"]).all()
+assert logs["P_T low"]["vcl_coreset"] < logs["log P_T"]["vcl_coreset"] < logs["P_T"]["vcl_coreset"]
+display(shown(logs))
 plots.accuracy_matrices({row: a for row, a in vcl.items() if row.startswith("vcl")})
 
 # %% [markdown]

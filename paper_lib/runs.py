@@ -34,6 +34,9 @@ FOLDER_VARIABLE = "PAPER_LIB_RUNS"
 COMMIT_VARIABLE = "PAPER_LIB_COMMIT"
 """Names the commit on machines that have a copy of the package without its history."""
 
+RECORD = {"experiment", "method", "dataset", "scenario", "presets", "key", "seed", "identity", "scores", "provenance"}
+"""What a record must hold to be tabulated."""
+
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 COLUMNS = [
     *("experiment", "method", "dataset", "scenario", "preset", "key", "seed"),
@@ -176,8 +179,11 @@ def read(path: Path) -> dict[str, Any]:
         ValueError: if the file is damaged; the message says how to go on.
     """
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:  # no JSON, or no text at all
+        record = json.loads(path.read_text())
+        if absent := RECORD - record.keys():
+            raise ValueError(f"it lacks {', '.join(sorted(absent))}")
+        return record
+    except (OSError, ValueError, AttributeError) as error:  # no object in JSON, or no text at all
         raise ValueError(f"{path} is not a run record ({error}); remove it and run again") from error
 
 

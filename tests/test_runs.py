@@ -142,7 +142,7 @@ def test_a_checkpoint_is_found_again_by_its_seeds(folders, seeds, name):
     assert elsewhere != path and 1000 in other
 
 
-@pytest.mark.parametrize("content", [b"", b'{"seed": 0', b"\xff\xfe\x00"])
+@pytest.mark.parametrize("content", [b"", b'{"seed": 0', b"\xff\xfe\x00", b"[]", b'{"seed": 0}'])
 def test_a_damaged_record_is_an_error_that_says_how_to_go_on(content):
     runs.execute([JOB], (0,))
     records()[0].write_bytes(content)

@@ -191,6 +191,8 @@ def test_statements_are_differences_seed_by_seed():
     assert len(found) == 1
     line = found.iloc[0]
     assert (line.difference, line.se, line.n) == (pytest.approx(15), pytest.approx(5), 2)
+    # half of the six entries differ, by 10 points in one seed and by 20 in the other; t(0.975, 1) is 12.706
+    assert (line.triangle, line["triangle upper"]) == (pytest.approx(7.5), pytest.approx(7.5 + 12.706 * 2.5, rel=1e-4))
     assert experiment.statements(tidy("joint", better)).empty
 
 

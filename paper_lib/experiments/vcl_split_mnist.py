@@ -290,24 +290,31 @@ STATEMENTS = (
 
 
 def statements(table: pd.DataFrame) -> pd.DataFrame:
-    """Differences of final accuracy in percentage points, paired over common seeds, for what a table's rows allow.
+    """Differences in percentage points, paired over common seeds, for what a table's rows allow.
 
     Returns:
-        A line a comparison: mean ``difference``, its ``se``, the 95 % interval and ``n``.
+        A line a comparison: mean ``difference`` of the final accuracy, its ``se``, the 95 % interval from ``lower`` to
+        ``upper`` and ``n``; then the same of the triangle mean, ``triangle``, with its interval.
     """
-    final = {}
+    scores = {"final": metrics.final_accuracy, "triangle": metrics.triangle_mean}
+    values: dict[tuple[str, str], dict[int, float]] = {}
     for row, part in table.groupby("method"):
         seeds, a = metrics.accuracy_matrices(part)
-        final[row] = dict(zip(seeds, 100 * metrics.final_accuracy(a), strict=True))
+        for name, score in scores.items():
+            values[row, name] = dict(zip(seeds, 100 * score(a), strict=True))
     lines = []
     for row, other, words in STATEMENTS:
-        common = final.get(row, {}).keys() & final.get(other, {}).keys()
+        common = values.get((row, "final"), {}).keys() & values.get((other, "final"), {}).keys()
         if len(common) > 1:
-            paired = metrics.paired_difference(*({s: final[r][s] for s in common} for r in (row, other)))
+            final, triangle = (
+                metrics.paired_difference(*({s: values[r, name][s] for s in common} for r in (row, other)))
+                for name in scores
+            )
             lines.append(
                 {
-                    **{"comparison": words, "difference": paired.mean, "se": paired.se},
-                    **{"lower": paired.lower, "upper": paired.upper, "n": paired.n},
+                    **{"comparison": words, "difference": final.mean, "se": final.se},
+                    **{"lower": final.lower, "upper": final.upper, "n": final.n, "triangle": triangle.mean},
+                    **{"triangle lower": triangle.lower, "triangle upper": triangle.upper},
                 }
             )
     return pd.DataFrame(lines).set_index("comparison") if lines else pd.DataFrame()
