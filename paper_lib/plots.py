@@ -248,18 +248,24 @@ def accuracy_over_tasks(curves: Mapping[str, np.ndarray], chance: Sequence[float
     return figure
 
 
-def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
-    """``accuracy_over_tasks`` for several data sets, side by side.
+def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: bool = False) -> Figure:
+    """``accuracy_over_tasks`` for several groups of rows or data sets, side by side.
 
     Args:
-        panels: title of a panel to its curves; all with the same rows.
+        panels: title of a panel to its curves.
+        own_scales: each panel's axis begins at the ten below its lowest value instead of at 0.
     """
-    figure, axes = card(1, len(panels), 3.7 * len(panels), 4.2, sharey=True)
+    figure, axes = card(1, len(panels), (4.5 if own_scales else 3.7) * len(panels), 4.4, sharey=not own_scales)
+    handles: dict[str, Any] = {}
     for ax, (title, curves) in zip(axes[0], panels.items(), strict=True):
         _draw_accuracy(ax, curves)
         ax.set_title(f"{title}, mean ± sd over {_seeds(curves)}", fontsize="small")
+        if own_scales:
+            lowest = min((v.mean(0) - (v.std(0, ddof=1) if len(v) > 1 else 0)).min() for v in curves.values())
+            ax.set_ylim(10 * np.floor(10 * max(lowest, 0)), 101)
+        handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     axes[0, 0].set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
-    legend_below(figure, axes[0, 0], 3)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 

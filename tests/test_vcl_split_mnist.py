@@ -246,3 +246,15 @@ def test_panels_draw_every_curve_with_its_spread_and_name_the_seeds(tmp_path):
         half = np.diff(bars.get_segments()[0][:, 1]) / 2
         assert half == pytest.approx(100 * np.std([1.0, 0.8], ddof=1))
     assert len(figure.legends[0].get_texts()) == len(ROWS)
+
+
+def test_panels_of_one_head_and_of_many_have_the_bounds_and_scales_of_their_own():
+    def falling(low):
+        return np.array([[1.0, low - 0.01], [1.0, low + 0.01]])  # sd 0.014
+
+    groups = experiment.by_heads({row: falling(0.6 if "single_head" in row else 0.95) for row in ROWS})
+    assert all({"joint", "single_task"} <= set(group) for group in groups.values())
+    assert set(groups["a head a task"]) - {"joint", "single_task"} == set(MULTI)
+    figure = plots.accuracy_panels(groups, own_scales=True)
+    assert [ax.get_ylim()[0] for ax in figure.axes] == [50, 90]
+    assert len(figure.legends[0].get_texts()) == len(ROWS)  # once each, of both panels

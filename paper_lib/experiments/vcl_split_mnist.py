@@ -55,6 +55,7 @@ LAYOUTS = {
 """Rows, and the scenarios that each serves, its own in Figure 1 first. Coresets and bounds go with the heads that their
 scenario asks for."""
 ROWS = tuple(LAYOUTS)
+BOUNDS = ("single_task", "joint")
 SAME_STEPS = {
     "sgd_single_head_long": "vcl_single_head",
     "sgd_multi_head_long": "vcl_multi_head",
@@ -220,6 +221,14 @@ def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
 def curves(table: pd.DataFrame) -> dict[str, NDArray]:
     """Average accuracy ``P_k`` over the tasks so far, ``(seed, task)``, of every row of a table of one data set."""
     return {row: metrics.average_accuracy(a) for row, a in matrices(table).items()}
+
+
+def by_heads(curves: dict[str, NDArray]) -> dict[str, dict[str, NDArray]]:
+    """Curves of Figure 1 in two groups, rows with one head and rows with a head a task, the bounds in both."""
+    many = {row: c for row, c in curves.items() if LAYOUTS[row] == HEAD_A_TASK}
+    bounds = {row: c for row, c in curves.items() if row in BOUNDS}
+    one = {row: c for row, c in curves.items() if row not in many and row not in bounds}
+    return {"one head": one | bounds, "a head a task": many | bounds}
 
 
 def stored(dataset: str) -> pd.DataFrame:
