@@ -180,8 +180,8 @@ def test_scores_mark_what_is_below_paper_scale():
     scores = experiment.scores(table)
     assert scores.scale.to_dict() == {"sgd_single_head": "reduced", "vcl_single_head": "paper", "joint": "reduced"}
     assert scores.n.to_dict() == {"sgd_single_head": 3, "vcl_single_head": 10, "joint": 10}
-    assert scores.loc["vcl_single_head", "triangle"] == pytest.approx(100 * 2.7 / 6)
-    assert scores.loc["vcl_single_head", "P_T sd"] == pytest.approx(0)
+    assert scores.triangle["mean"]["vcl_single_head"] == pytest.approx(100 * 2.7 / 6)
+    assert scores.P_T.sd["vcl_single_head"] == pytest.approx(0)
 
 
 def test_statements_are_differences_seed_by_seed():
@@ -190,9 +190,11 @@ def test_statements_are_differences_seed_by_seed():
     found = experiment.statements(pd.concat([tidy("vcl_single_head", better), tidy("sgd_single_head", worse)]))
     assert len(found) == 1
     line = found.iloc[0]
-    assert (line.difference, line.se, line.n) == (pytest.approx(15), pytest.approx(5), 2)
-    # half of the six entries differ, by 10 points in one seed and by 20 in the other; t(0.975, 1) is 12.706
-    assert (line.triangle, line["triangle upper"]) == (pytest.approx(7.5), pytest.approx(7.5 + 12.706 * 2.5, rel=1e-4))
+    # By 10 and by 20 points in P_3, and in three of the triangle's six entries; t(0.975, 1) is 12.706.
+    assert line.P_T.to_dict() == pytest.approx(
+        {"mean": 15, "lower": 15 - 12.706 * 5, "upper": 15 + 12.706 * 5}, rel=1e-4
+    )
+    assert line.triangle.to_dict() == pytest.approx((line.P_T / 2).to_dict()) and line["n", ""] == 2
     assert experiment.statements(tidy("joint", better)).empty
 
 
@@ -210,11 +212,10 @@ def test_a_row_stands_beside_the_logged_run_of_its_own_scenario():
     found = experiment.beside_public_logs(table)
     assert list(found.index) == ["vcl_single_head"]
     line = found.loc["vcl_single_head"]
-    assert (line.P_T, line["P_T low"], line["P_T high"], line.n) == (15, 10, 20, 2)
-    assert (line.triangle, line.learned) == (pytest.approx(25), pytest.approx(75))
     # by hand: 70.75 / 5, and with s = 100 + 55.93 + 52.40 + 99.80 + 70.75 = 378.88, s / 15 and s / 5
-    assert line["log P_T"] == pytest.approx(14.15) and line["log triangle"] == pytest.approx(378.88 / 15)
-    assert line["log learned"] == pytest.approx(378.88 / 5)
+    assert line.P_T.to_dict() == pytest.approx({"mean": 15, "lowest": 10, "highest": 20, "log": 14.15})
+    assert line.triangle.to_dict() == pytest.approx({"mean": 25, "log": 378.88 / 15})
+    assert line.learned.to_dict() == pytest.approx({"mean": 75, "log": 378.88 / 5}) and line["n", ""] == 2
     assert experiment.beside_public_logs(table[table.method == "sgd_single_head"]).empty
 
 

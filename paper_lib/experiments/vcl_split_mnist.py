@@ -258,42 +258,46 @@ def scores(table: pd.DataFrame) -> pd.DataFrame:
     """Each row of a table of one data set, percent.
 
     Returns:
-        A line a row: ``scenario``; mean, sd and se of the final accuracy ``P_T``; the triangle mean and its sd; final
-        forgetting ``F_T`` and ``learned``, the accuracy on a task just learned; ``n`` seeds, and ``scale``, ``paper``
-        or ``reduced`` (fewer seeds or epochs).
+        A line a row: ``mean``, ``sd`` and ``se`` of the final accuracy ``P_T``, mean and sd of the ``triangle`` mean;
+        final forgetting ``F_T`` and ``learned``, the accuracy on a task just learned; ``n`` seeds; ``scale``, ``paper``
+        or ``reduced`` (fewer seeds or epochs); and ``scenario``.
     """
     scenario = dict(zip(table.method, table.scenario, strict=True))
     full = set(table[table.preset == "paper"].method)
-    lines = []
+    lines = {}
     for row, a in matrices(table).items():
         final, triangle, learned = (
             metrics.summarise(100 * score(a))
             for score in (metrics.final_accuracy, metrics.triangle_mean, metrics.learning_accuracy)
         )
         lost = metrics.summarise(100 * metrics.forgetting(a)[..., -1])
-        lines.append(
-            {
-                **{"method": row, "scenario": scenario[row].removesuffix("_incremental")},
-                **{"P_T": final.mean, "P_T sd": final.sd, "P_T se": final.se},
-                **{"triangle": triangle.mean, "triangle sd": triangle.sd},
-                **{"F_T": lost.mean, "learned": learned.mean, "n": final.n},
-                "scale": "paper" if row in full and final.n >= NUM_SEEDS else "reduced",
-            }
-        )
-    return pd.DataFrame(lines).set_index("method") if lines else pd.DataFrame()
+        lines[row] = {
+            **{("P_T", "mean"): final.mean, ("P_T", "sd"): final.sd, ("P_T", "se"): final.se},
+            **{("triangle", "mean"): triangle.mean, ("triangle", "sd"): triangle.sd},
+            **{("F_T", ""): lost.mean, ("learned", ""): learned.mean, ("n", ""): final.n},
+            ("scale", ""): "paper" if row in full and final.n >= NUM_SEEDS else "reduced",
+            ("scenario", ""): scenario[row].removesuffix("_incremental"),
+        }
+    return _two_levels(lines, "method")
+
+
+def _two_levels(lines: dict[str, dict[tuple[str, str], object]], index: str) -> pd.DataFrame:
+    """A table of lines whose columns have two levels; without any if there are no lines."""
+    table = pd.DataFrame.from_dict(lines, orient="index").rename_axis(index=index)
+    return table.set_axis(pd.MultiIndex.from_tuples(table.columns), axis=1) if lines else table
 
 
 STATEMENTS = (
     ("vcl_single_head", "sgd_single_head", "one head: VCL over SGD"),
-    ("vcl_multi_head", "vcl_single_head", "VCL: a head a task, and told it, over one head"),
-    ("sgd_multi_head", "sgd_single_head", "SGD: a head a task, and told it, over one head"),
+    ("vcl_single_head", "sgd_single_head_long", "one head: VCL over SGD, as long"),
+    ("joint", "vcl_single_head", "joint over VCL with one head"),
+    ("vcl_multi_head", "vcl_single_head", "VCL: a head a task over one"),
+    ("sgd_multi_head", "sgd_single_head", "SGD: a head a task over one"),
     ("vcl_multi_head", "sgd_multi_head", "a head a task: VCL over SGD"),
-    ("vcl_single_head", "sgd_single_head_long", "one head: VCL over SGD, equally long"),
-    ("vcl_multi_head", "sgd_multi_head_long", "a head a task: VCL over SGD, equally long"),
-    ("vcl_multi_head_reference", "vcl_multi_head", "VCL, a head a task: public run's settings over ours"),
-    ("sgd_multi_head_reference", "sgd_multi_head_long", "SGD, a head a task: public run's batches over VCL's"),
-    ("vcl_multi_head_reference", "sgd_multi_head_reference", "a head a task: VCL over SGD, public run's batches"),
-    ("joint", "vcl_single_head", "joint training over VCL with one head"),
+    ("vcl_multi_head", "sgd_multi_head_long", "a head a task: VCL over SGD, as long"),
+    ("vcl_multi_head_reference", "sgd_multi_head_reference", "reference: VCL over SGD"),
+    ("vcl_multi_head_reference", "vcl_multi_head", "VCL: reference over 256 a batch"),
+    ("sgd_multi_head_reference", "sgd_multi_head_long", "SGD: reference over 256 a batch"),
 )
 """What Figure 1 compares: a row, the row that it is held against, and the comparison in words."""
 
@@ -302,31 +306,25 @@ def statements(table: pd.DataFrame) -> pd.DataFrame:
     """Differences in percentage points, paired over common seeds, for what a table's rows allow.
 
     Returns:
-        A line a comparison: mean ``difference`` of the final accuracy, its ``se``, the 95 % interval from ``lower`` to
-        ``upper`` and ``n``; then the same of the triangle mean, ``triangle``, with its interval.
+        A line a comparison: under ``P_T`` and ``triangle``, for the final accuracy and the triangle mean, the ``mean``
+        difference and its 95 % interval from ``lower`` to ``upper``; and ``n`` seeds.
     """
-    scores = {"final": metrics.final_accuracy, "triangle": metrics.triangle_mean}
+    scores = {"P_T": metrics.final_accuracy, "triangle": metrics.triangle_mean}
     values: dict[tuple[str, str], dict[int, float]] = {}
     for row, part in table.groupby("method"):
         seeds, a = metrics.accuracy_matrices(part)
         for name, score in scores.items():
             values[row, name] = dict(zip(seeds, 100 * score(a), strict=True))
-    lines = []
+    lines = {}
     for row, other, words in STATEMENTS:
-        common = values.get((row, "final"), {}).keys() & values.get((other, "final"), {}).keys()
+        common = values.get((row, "P_T"), {}).keys() & values.get((other, "P_T"), {}).keys()
         if len(common) > 1:
-            final, triangle = (
-                metrics.paired_difference(*({s: values[r, name][s] for s in common} for r in (row, other)))
-                for name in scores
-            )
-            lines.append(
-                {
-                    **{"comparison": words, "difference": final.mean, "se": final.se},
-                    **{"lower": final.lower, "upper": final.upper, "n": final.n, "triangle": triangle.mean},
-                    **{"triangle lower": triangle.lower, "triangle upper": triangle.upper},
-                }
-            )
-    return pd.DataFrame(lines).set_index("comparison") if lines else pd.DataFrame()
+            lines[words] = line = {}
+            for name in scores:
+                paired = metrics.paired_difference(*({s: values[r, name][s] for s in common} for r in (row, other)))
+                line |= {(name, "mean"): paired.mean, (name, "lower"): paired.lower, (name, "upper"): paired.upper}
+            line["n", ""] = len(common)
+    return _two_levels(lines, "comparison")
 
 
 PUBLIC_LOGS = {
@@ -361,30 +359,33 @@ def beside_public_logs(table: pd.DataFrame) -> pd.DataFrame:
     """Stored runs on Split-MNIST beside the logged runs of the public code, percent.
 
     Returns:
-        A line a row and scenario that have both: mean final accuracy ``P_T`` and those of the lowest and the highest
-        seed, the triangle mean, ``learned`` (the accuracy on a task just learned), and ``n`` seeds; then ``log P_T``,
-        ``log triangle`` and ``log learned`` of the one logged run.
+        A line a row that has both, in the log's scenario: the final accuracy ``P_T``, the ``triangle`` mean and
+        ``learned``, the accuracy on a task just learned, each with the ``mean`` over seeds and the logged run's value,
+        ``log``, and ``P_T`` with the ``lowest`` and ``highest`` seed's; and ``n`` seeds.
     """
-    lines = []
+    lines = {}
     for (row, scenario), log in PUBLIC_LOGS.items():
         part = table[(table.method == row) & (table.scenario == scenario) & (table.dataset == "split_mnist")]
         part = part[part.preset == "paper"]
         if part.empty:
             continue
         a = 100 * metrics.accuracy_matrices(part)[1]
-        final = metrics.final_accuracy(a)
         theirs = np.zeros((len(log), len(log)))
         theirs[np.tril_indices(len(log))] = np.concatenate(log)
-        lines.append(
-            {
-                **{"method": row, "P_T": final.mean(), "P_T low": final.min(), "P_T high": final.max()},
-                **{"triangle": metrics.triangle_mean(a).mean(), "learned": metrics.learning_accuracy(a).mean()},
-                **{"n": len(a), "log P_T": float(metrics.final_accuracy(theirs))},
-                "log triangle": float(metrics.triangle_mean(theirs)),
-                "log learned": float(metrics.learning_accuracy(theirs)),
-            }
-        )
-    return pd.DataFrame(lines).set_index("method") if lines else pd.DataFrame()
+        scores = {
+            "P_T": metrics.final_accuracy,
+            "triangle": metrics.triangle_mean,
+            "learned": metrics.learning_accuracy,
+        }
+        lines[row] = line = {}
+        for name, score in scores.items():
+            ours = score(a)
+            line[name, "mean"] = ours.mean()
+            if name == "P_T":
+                line |= {(name, "lowest"): ours.min(), (name, "highest"): ours.max()}
+            line[name, "log"] = float(score(theirs))
+        line["n", ""] = len(a)
+    return _two_levels(lines, "method")
 
 
 PAPER = {
