@@ -205,7 +205,7 @@ def prototype_swap(table: pd.DataFrame) -> Figure:
     return figure
 
 
-# Label, colour, marker and line; ProtoCL is green, VCL blue, SGD orange to red.
+# Label, colour, marker and line: no two rows are drawn alike.
 METHOD_STYLES = {
     "protocl": ("ProtoCL", GREEN, "o", "-"),
     "protocl_paper_epochs": ("ProtoCL, the paper's epochs", GREEN, "o", ":"),

@@ -224,8 +224,8 @@ def tabulate(experiment: str) -> Path:
     if not records:
         others = sorted({p.parent.parent.name for p in folder().glob("*/*/seed*.json")}) or ["none"]
         raise FileNotFoundError(
-            f"no record of experiment {experiment!r} but quick ones in {folder() / experiment}; experiments with "
-            f"records there: {', '.join(others)}"
+            f"no record of experiment {experiment!r} to tabulate in {folder() / experiment}, quick runs left out; "
+            f"experiments with records: {', '.join(others)}"
         )
     path, beside = RESULTS / f"{experiment}.csv", RESULTS / f"{experiment}.json"
     sources = provenance(experiment) if beside.exists() else {}

@@ -76,8 +76,7 @@ def run(config: Config) -> pd.DataFrame:
 
 def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
     """Accuracy matrices ``(seed, task_trained, task_tested)`` of every learner."""
-    found = metrics.matrices_by_method(table)
-    return found
+    return metrics.matrices_by_method(table)
 
 
 def scores(a: NDArray) -> pd.DataFrame:
