@@ -92,28 +92,34 @@ for name, lines in table_1.items():
 # %% [markdown]
 # **VCL.** Without a coreset it ends knowing its last task at most, as SGD does. If the paper's runs did too, the
 # printed numbers cannot be final accuracies and look like triangle means. Ours are below the printed ones, as not every
-# task is learned well: on Split-MNIST the second is not, on Split-FMNIST the last. The public S-FSVI code (layers of
-# 256, weights drawn from truncated normals) has logged one such run. It learns two of its five tasks to little more
-# than half, and its triangle mean is lower than ours; what the printed number asks for, every task learned to 99 %,
-# neither reaches.
+# task is learned well: on Split-MNIST the second is not; on Split-FMNIST the last is not, nor on one of three seeds the
+# third. The public S-FSVI code (layers of 256, larger weights at the start, weights sampled from truncated normals in
+# training) has logged one such run on Split-MNIST. It learns two of its five tasks to little more than half, and its
+# triangle mean is below all of ours; what the printed number asks for, tasks learned to 99 % on average, neither
+# reaches.
 #
 # With 200 points of each task kept aside, which a copy learns just before predictions, VCL's $P_5$ is well below that
 # of plain replay of as many points, whose settings were tuned where VCL's were not; points chosen as k centres, on
 # three seeds, help less than random ones. The printed numbers with a coreset have margins so wide that our rule rejects
 # neither metric: by `z`, $P_5$ is nearer on Split-MNIST and the triangle mean on Split-FMNIST. The public code's run
-# with a coreset is below our mean and within the range of our seeds. Split-MNIST, ours and then that code's logs:
+# with a coreset is within the range of our seeds in $P_5$, but its triangle mean is below all of ours. Split-MNIST,
+# ours and that code's logs:
 
 # %% mystnb={"image": {"alt": "Accuracy matrices of VCL on Split-MNIST, after each task in rows, on each task in columns. Without a coreset everything below the diagonal is 0 and the second task is learned to about 79 percent. With a random coreset the first task stays above 70 percent, and the second and third fall to about 20; with k centres all earlier tasks end near 10 or below."}}
 for name, lines in table_1.items():
     assert lines.P_T["vcl_single_head"] <= 20 < 40 < lines.P_T["vcl_coreset"] < 0.7 * lines.P_T["replay"], name
     assert lines.triangle["vcl_single_head"] < lines.paper["vcl_single_head"], name
-gaps = {name: abs(lines.loc["vcl_coreset", ["z", "P_T z"]]) for name, lines in table_1.items()}
-assert gaps["split_mnist"]["P_T z"] < gaps["split_mnist"].z and gaps["split_fmnist"].z < gaps["split_fmnist"]["P_T z"]
-vcl = class_incremental.matrices(class_incremental.stored("split_mnist"))
-assert table_1["split_mnist"].P_T["vcl_coreset_k_centre"] < table_1["split_mnist"].P_T["vcl_coreset"]
+    assert lines.P_T["vcl_coreset_k_centre"] < lines.P_T["vcl_coreset"], name
+    coreset = lines.loc["vcl_coreset"]
+    assert max(abs(coreset.paper - coreset.triangle), abs(coreset.paper - coreset.P_T)) < coreset.pm, name
+    assert (abs(coreset["P_T z"]) < abs(coreset.z)) == (name == "split_mnist"), name
+vcl, other = (class_incremental.matrices(class_incremental.stored(name)) for name in table_1)
+assert vcl["vcl_single_head"][:, 1, 1].mean() < 0.9 and other["vcl_single_head"][:, 4, 4].mean() < 0.9
+assert (other["vcl_single_head"][:, 2, 2] < 0.9).sum() == 1
 logs = vcl_split_mnist.beside_public_logs(class_incremental.stored("split_mnist"))
-assert (logs.triangle["mean"] > logs.triangle.log).all() and (logs.learned["mean"] > logs.learned.log).all()
-assert logs.P_T.lowest["vcl_coreset"] < logs.P_T.log["vcl_coreset"] < logs.P_T["mean"]["vcl_coreset"]
+assert all(metrics.triangle_mean(vcl[row]).min() > logs.triangle.log[row] / 100 for row in logs.index)
+assert logs.learned.loc["vcl_single_head"].max() < 99
+assert logs.P_T.lowest["vcl_coreset"] < logs.P_T.log["vcl_coreset"] < logs.P_T.highest["vcl_coreset"]
 display(shown(logs))
 plots.accuracy_matrices({row: a for row, a in vcl.items() if row.startswith("vcl")})
 
