@@ -8,9 +8,10 @@ No code was released for these rows. Settings are those of VCL in the public S-F
 paper's network with the paper's coresets, and pixels are in [0, 1] as there. Rows take batches of 256, about five
 thousand steps a task on Split-MNIST, and begin as PyTorch's layers do, but ``vcl_multi_head_reference``: as that code's
 run with a head a task on Split-MNIST it takes all of a task's points a step, a hundred steps, and begins at larger
-weights. ``vcl_ddm`` and ``vcl_improved`` are the recipes of Nguyen et al. and Swaroop et al. with their own networks.
-SGD takes ten epochs a task on Split-MNIST; its rows ``_long`` and ``_reference`` take the epochs and batches of VCL's
-rows with these heads, so that SGD and VCL are also compared at as many steps.
+weights; five of its seeds together take 1.8 GB, so ten are best run in two pieces. ``vcl_ddm`` and ``vcl_improved`` are
+the recipes of Nguyen et al. and Swaroop et al. with their own networks. SGD takes ten epochs a task on Split-MNIST; its
+rows ``_long`` and ``_reference`` take the epochs and batches of VCL's rows with these heads, so that SGD and VCL are
+also compared at as many steps.
 """
 
 from __future__ import annotations
