@@ -19,7 +19,7 @@ import numpy as np
 
 from paper_lib import plots
 from paper_lib.experiments import metrics
-from paper_lib.metrics import average_accuracy, final_accuracy, learning_accuracy
+from paper_lib.metrics import average_accuracy, final_accuracy, learning_accuracy, matrices_by_method
 from paper_lib.metrics import complete_forgetting as forget_all
 from paper_lib.notebook import from_notebook
 
@@ -32,7 +32,7 @@ device = "cpu"  # cpu or cuda:0
 
 # %%
 config = from_notebook(metrics.Config, globals())
-matrices = metrics.matrices(metrics.run(config))
+matrices = matrices_by_method(metrics.run(config))
 
 # %% [markdown]
 # ## By hand

@@ -89,12 +89,12 @@ if config.seeds == vcl_split_mnist.Config().seeds:
 # public run's settings beside what that run logged: one seed, layers of 256.
 
 # %%
-display(shown(vcl_split_mnist.scores(vcl_split_mnist.stored("split_mnist"))))
-display(shown(vcl_split_mnist.statements(vcl_split_mnist.stored("split_mnist"))))
-display(shown(vcl_split_mnist.beside_public_logs(vcl_split_mnist.stored("split_mnist"))))
+stored = vcl_split_mnist.stored("split_mnist")
+scores, mnist = vcl_split_mnist.scores(stored), vcl_split_mnist.statements(stored)
+logs = vcl_split_mnist.beside_public_logs(stored)
+display(shown(scores), shown(mnist), shown(logs))
 
 # %% mystnb={"image": {"alt": "Two panels of average accuracy over the tasks so far on Split-MNIST, mean and standard deviation over seeds. Left, one head, on a scale that begins at 50: SGD, SGD as long as VCL, and VCL all end near 60 percent, alike but after the third task, where VCL is about five points higher. Right, a head a task, on a scale that begins at 80: SGD ends near 94 percent, near 93 with five thousand steps and near 96 with full batches; VCL, trained with batches of 256, ends near 88 and with full batches near 97. Joint training and a network a task stay at the top of both."}}
-mnist = vcl_split_mnist.statements(vcl_split_mnist.stored("split_mnist"))
 one_head = mnist.loc[["one head: VCL over SGD", "one head: VCL over SGD, as long"]]
 assert (one_head.P_T.lower < 0).all() and (one_head.triangle.lower > 0).all() and (one_head.triangle.upper < 3).all()
 assert one_head.P_T.upper.max() < 3 < 30 < mnist.P_T.lower["joint over VCL with one head"]
@@ -103,24 +103,21 @@ long, full = mnist.loc["a head a task: VCL over SGD, as long"], mnist.loc["refer
 assert long.P_T["mean"] < 0 < long.P_T.upper and full.P_T.lower < 0 < full.P_T["mean"]
 assert long.triangle.lower < 0 < long.triangle.upper and full.triangle.lower > 0
 assert mnist.P_T.lower[["VCL: reference over 256 a batch", "SGD: reference over 256 a batch"]].min() > 0
-first = {row: a[..., 0].mean(0) for row, a in vcl_split_mnist.matrices(vcl_split_mnist.stored("split_mnist")).items()}
+first = {row: a[..., 0].mean(0) for row, a in vcl_split_mnist.matrices(stored).items()}
 assert first["vcl_multi_head_reference"].min() > 0.99
 assert first["sgd_multi_head_reference"].min() < 0.85 < first["sgd_multi_head_reference"][-1] < 0.95
-score = vcl_split_mnist.scores(vcl_split_mnist.stored("split_mnist")).P_T["mean"]
-assert score[["sgd_single_head", "sgd_single_head_long", "vcl_single_head"]].max() < 61
-log = vcl_split_mnist.beside_public_logs(vcl_split_mnist.stored("split_mnist")).P_T
-assert (log["mean"] < log.log).all() and (log.log < log.highest).all()
-curves = vcl_split_mnist.curves(vcl_split_mnist.stored("split_mnist"))
-plots.accuracy_panels(vcl_split_mnist.by_heads(curves), own_scales=True)
+assert scores.P_T["mean"][["sgd_single_head", "sgd_single_head_long", "vcl_single_head"]].max() < 61
+assert (logs.P_T["mean"] < logs.P_T.log).all() and (logs.P_T.log < logs.P_T.highest).all()
+plots.accuracy_panels(vcl_split_mnist.by_heads(vcl_split_mnist.curves(stored)), own_scales=True)
 
 # %% [markdown]
 # **What agrees.** With one head VCL remembers barely more than SGD: a point or two more of the triangle mean, and of
 # $P_5$ no difference that ten seeds show. All end within about eleven points of a guess between two classes, where
 # joint training is near 100. With a head a task, and told it, VCL remembers far more.
 #
-# **What it adds.** The heads help SGD as well, so the memory is not VCL's doing alone. Taking as many steps as SGD, VCL
-# is not clearly ahead in $P_5$: its mean is a point higher after a hundred steps a task and five lower after five
-# thousand, and both intervals hold zero. In the triangle mean VCL is ahead after a hundred, for it keeps the first
+# **What the runs add.** The heads help SGD as well, so the memory is not VCL's doing alone. Taking as many steps as
+# SGD, VCL is not clearly ahead in $P_5$: its mean is a point higher after a hundred steps a task and five lower after
+# five thousand, and both intervals hold zero. In the triangle mean VCL is ahead after a hundred, for it keeps the first
 # task, of which SGD loses a part and regains some. Both end with more after a hundred full-batch steps than after five
 # thousand of 256 points. A possible reason: in a hundred steps of 0.001 Adam moves a number by about 0.1, so the
 # network stays near where it was; but SGD, held as near, keeps the first task hardly better for it, so this is a part

@@ -69,7 +69,7 @@ def run(
     shape = (len(seeds), num_tasks, num_tasks)
     outcome = Outcome({name: np.full(shape, np.nan) for name in SCORES}, {}, np.full(num_tasks, np.nan))
     first, resumed = 0, False
-    identity = f"{method!r} on {stream.digest}, {spec.scenario}, seeds {tuple(seeds)}"
+    identity = f"{method!r} on {stream.digest}, seeds {tuple(seeds)}"
     if checkpoint is not None and checkpoint.exists():
         first, state, outcome = load(checkpoint, state, device, identity)
         resumed = True
@@ -110,7 +110,7 @@ def predict(method: Method, state: State, x: Tensor, task_id: int | None = None,
         return torch.cat([method.predict(state, part, task_id) for part in x.split(chunk)], dim=1)
 
 
-def save(path: Path, next_task: int, state: State, outcome: Outcome, identity: str = "") -> None:
+def save(path: Path, next_task: int, state: State, outcome: Outcome, identity: str) -> None:
     """Write a checkpoint of the run that ``identity`` names in one piece: a kill leaves the old one or the new one."""
     arrays = {f"state/{name}": leaf.detach().cpu().numpy() for name, leaf in named_tensors(state)}
     arrays |= {f"scores/{name}": value for name, value in outcome.scores.items()}
@@ -124,7 +124,7 @@ def save(path: Path, next_task: int, state: State, outcome: Outcome, identity: s
     part.replace(path)
 
 
-def load(path: Path, template: State, device: str | torch.device, identity: str = "") -> tuple[int, State, Outcome]:
+def load(path: Path, template: State, device: str | torch.device, identity: str) -> tuple[int, State, Outcome]:
     """Read a checkpoint: the next task, the state in the template's structure, and the outcome so far.
 
     Raises:

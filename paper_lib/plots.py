@@ -47,10 +47,11 @@ def card(
     return figure, axes
 
 
-def legend_below(figure: Figure, axes: Axes, num_columns: int) -> None:
-    """One legend for the whole figure, from the labels of ``axes``, outside the data."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=num_columns, frameon=False)
+def legend_below(figure: Figure, axes: Axes | np.ndarray, num_columns: int) -> None:
+    """One legend for the whole figure, from the labels of one or several ``axes``, each once, outside the data."""
+    pairs = [pair for ax in np.ravel(axes) for pair in zip(*ax.get_legend_handles_labels(), strict=True)]
+    by_label = {label: handle for handle, label in pairs}
+    figure.legend(by_label.values(), by_label.keys(), loc="outside lower center", ncols=num_columns, frameon=False)
 
 
 def change_point_fit(curves: Sequence, data: Sequence[tuple[np.ndarray, np.ndarray]]) -> Figure:
@@ -256,16 +257,14 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: 
         own_scales: each panel's axis begins at the ten below its lowest value instead of at 0.
     """
     figure, axes = card(1, len(panels), (4.5 if own_scales else 3.7) * len(panels), 4.4, sharey=not own_scales)
-    handles: dict[str, Any] = {}
     for ax, (title, curves) in zip(axes[0], panels.items(), strict=True):
         _draw_accuracy(ax, curves)
         ax.set_title(f"{title}, mean ± sd over {_seeds(curves)}", fontsize="small")
         if own_scales:
             lowest = min((v.mean(0) - (v.std(0, ddof=1) if len(v) > 1 else 0)).min() for v in curves.values())
             ax.set_ylim(10 * np.floor(10 * max(lowest, 0)), 101)
-        handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     axes[0, 0].set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    legend_below(figure, axes, 3)
     return figure
 
 

@@ -192,9 +192,9 @@ def test_a_checkpoint_holds_the_whole_state(digits, tmp_path):
     outcome = driver.Outcome(
         {name: np.full((2, 5, 5), np.nan) for name in driver.SCORES}, {"loss": [np.ones((2, 3))]}, np.full(5, np.nan)
     )
-    driver.save(tmp_path / "deep" / "run.npz", 1, state, outcome)
+    driver.save(tmp_path / "deep" / "run.npz", 1, state, outcome, "this run")
     template = REPLAY.init(digits.spec, SEEDS, "cpu")
-    next_task, again, stored = driver.load(tmp_path / "deep" / "run.npz", template, "cpu")
+    next_task, again, stored = driver.load(tmp_path / "deep" / "run.npz", template, "cpu", "this run")
     assert next_task == 1 and again.spec == state.spec and again.seeds == SEEDS
     for (place, a), (other, b) in zip(driver.named_tensors(state), driver.named_tensors(again), strict=True):
         assert place == other and a.dtype == b.dtype and torch.equal(a, b)

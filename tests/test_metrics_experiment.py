@@ -10,10 +10,10 @@ from paper_lib.experiments.metrics import (
     Config,
     identified,
     largest_standard_error,
-    matrices,
     run,
     scores,
 )
+from paper_lib.metrics import matrices_by_method
 
 
 def test_scores_of_the_matrix_by_hand():
@@ -47,7 +47,7 @@ def test_printed_standard_errors_are_not_possible():
 
 def test_learners_stand_in_their_order_on_digits(tmp_path, monkeypatch):
     monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path))
-    found = matrices(run(Config(seeds=(0,))))
+    found = matrices_by_method(run(Config(seeds=(0,))))
     final = {name: a[0, -1].mean() for name, a in found.items()}
     assert final["sgd"] == pytest.approx(0.2, abs=0.02)
     assert final["sgd"] < final["replay"] < final["joint"] + 0.02

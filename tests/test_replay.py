@@ -98,7 +98,7 @@ def test_replay_weight_weighs_memory_in_the_mean(weight):
     assert info["loss"].item() == pytest.approx((new + weight * old) / (1 + weight), rel=1e-6)
 
 
-def test_a_batch_of_memory_alone_that_weighs_nothing_changes_nothing_and_breaks_nothing(digits):
+def test_a_batch_of_memory_alone_that_weighs_nothing_breaks_nothing(digits):
     method = replace(SMALL, batch_size=1, epochs=1, replay_weight=0.0)
     small = [Task(t.index, t.x[:4], t.y[:4]) for t in digits.train[:2]]
     state, _ = method.learn(method.init(digits.spec, (0,), "cpu"), small[0])

@@ -74,11 +74,6 @@ def run(config: Config) -> pd.DataFrame:
     return runs.execute(jobs, config.seeds, config.device)
 
 
-def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
-    """Accuracy matrices ``(seed, task_trained, task_tested)`` of every learner."""
-    return metrics.matrices_by_method(table)
-
-
 def scores(a: NDArray) -> pd.DataFrame:
     """``P_k``, ``F_k`` and the triangle mean of one matrix, after each task."""
     a = np.asarray(a, dtype=float)

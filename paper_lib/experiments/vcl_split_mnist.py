@@ -255,6 +255,10 @@ def by_dataset(summary: Callable[[pd.DataFrame], pd.DataFrame], datasets: Sequen
     return pd.concat(parts, names=["dataset"]) if parts else pd.DataFrame()
 
 
+SCORES = {"P_T": metrics.final_accuracy, "triangle": metrics.triangle_mean, "learned": metrics.learning_accuracy}
+"""Columns of the tables below: scores of accuracy matrices, one a seed."""
+
+
 def scores(table: pd.DataFrame) -> pd.DataFrame:
     """Each row of a table of one data set, percent.
 
@@ -267,10 +271,7 @@ def scores(table: pd.DataFrame) -> pd.DataFrame:
     full = set(table[table.preset == "paper"].method)
     lines = {}
     for row, a in matrices(table).items():
-        final, triangle, learned = (
-            metrics.summarise(100 * score(a))
-            for score in (metrics.final_accuracy, metrics.triangle_mean, metrics.learning_accuracy)
-        )
+        final, triangle, learned = (metrics.summarise(100 * score(a)) for score in SCORES.values())
         lost = metrics.summarise(100 * metrics.forgetting(a)[..., -1])
         lines[row] = {
             **{("P_T", "mean"): final.mean, ("P_T", "sd"): final.sd, ("P_T", "se"): final.se},
@@ -310,18 +311,18 @@ def statements(table: pd.DataFrame) -> pd.DataFrame:
         A line a comparison: under ``P_T`` and ``triangle``, for the final accuracy and the triangle mean, the ``mean``
         difference and its 95 % interval from ``lower`` to ``upper``; and ``n`` seeds.
     """
-    scores = {"P_T": metrics.final_accuracy, "triangle": metrics.triangle_mean}
+    compared = ("P_T", "triangle")
     values: dict[tuple[str, str], dict[int, float]] = {}
     for row, part in table.groupby("method"):
         seeds, a = metrics.accuracy_matrices(part)
-        for name, score in scores.items():
-            values[row, name] = dict(zip(seeds, 100 * score(a), strict=True))
+        for name in compared:
+            values[row, name] = dict(zip(seeds, 100 * SCORES[name](a), strict=True))
     lines = {}
     for row, other, words in STATEMENTS:
         common = values.get((row, "P_T"), {}).keys() & values.get((other, "P_T"), {}).keys()
         if len(common) > 1:
             lines[words] = line = {}
-            for name in scores:
+            for name in compared:
                 paired = metrics.paired_difference(*({s: values[r, name][s] for s in common} for r in (row, other)))
                 line |= {(name, "mean"): paired.mean, (name, "lower"): paired.lower, (name, "upper"): paired.upper}
             line["n", ""] = len(common)
@@ -365,21 +366,16 @@ def beside_public_logs(table: pd.DataFrame) -> pd.DataFrame:
         ``log``, and ``P_T`` with the ``lowest`` and ``highest`` seed's; and ``n`` seeds.
     """
     lines = {}
+    table = table[(table.dataset == "split_mnist") & (table.preset == "paper")]
     for (row, scenario), log in PUBLIC_LOGS.items():
-        part = table[(table.method == row) & (table.scenario == scenario) & (table.dataset == "split_mnist")]
-        part = part[part.preset == "paper"]
+        part = table[(table.method == row) & (table.scenario == scenario)]
         if part.empty:
             continue
         a = 100 * metrics.accuracy_matrices(part)[1]
         theirs = np.zeros((len(log), len(log)))
         theirs[np.tril_indices(len(log))] = np.concatenate(log)
-        scores = {
-            "P_T": metrics.final_accuracy,
-            "triangle": metrics.triangle_mean,
-            "learned": metrics.learning_accuracy,
-        }
         lines[row] = line = {}
-        for name, score in scores.items():
+        for name, score in SCORES.items():
             ours = score(a)
             line[name, "mean"] = ours.mean()
             if name == "P_T":
