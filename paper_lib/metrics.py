@@ -12,15 +12,12 @@ learner that starts afresh at each task.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def average_accuracy(a: ArrayLike) -> NDArray:
@@ -310,122 +307,3 @@ def paired_difference(
     half = float(special.stdtrit(n - 1, (1 + level) / 2)) * se
     t = abs(mean) / se if se > 0 else float("inf" if mean else "nan")
     return PairedDifference(mean, sd, se, n, mean - half, mean + half, 2 * float(special.stdtr(n - 1, -t)))
-
-
-GROUP = ("experiment", "method", "dataset", "scenario", "preset")
-
-
-def accuracy_matrices(frame: pd.DataFrame, metric: str = "accuracy") -> tuple[NDArray, NDArray]:
-    """The matrices of one group of a tidy table of results.
-
-    Args:
-        frame: rows with ``seed``, ``task_trained``, ``task_tested``, ``metric``, ``value``, of one method and setting.
-        metric: which rows to read.
-
-    Returns:
-        seeds ``(seed,)`` and ``(seed, task_trained, task_tested)``, NaN where there is no row.
-
-    Raises:
-        ValueError: there is no such metric, or a seed has two values in one place.
-    """
-    rows = frame[frame["metric"] == metric]
-    if rows.empty:
-        raise ValueError(f"no rows of metric={metric!r}; there are {sorted(frame['metric'].unique())}")
-    place = ["seed", "task_trained", "task_tested"]
-    twice = rows[rows.duplicated(place)]
-    if len(twice):
-        raise ValueError(f"two values of {metric} for {dict(twice.iloc[0][place])}: the rows are of several settings")
-    seeds, tasks = np.unique(rows["seed"]), np.unique(rows[["task_trained", "task_tested"]])
-    matrices = np.full((len(seeds), len(tasks), len(tasks)), np.nan)
-    at = tuple(np.searchsorted(known, rows[name]) for name, known in zip(place, (seeds, tasks, tasks), strict=True))
-    matrices[at] = rows["value"]
-    return seeds, matrices
-
-
-def matrices_by_method(frame: pd.DataFrame) -> dict[str, NDArray]:
-    """The accuracy matrices ``(seed, task_trained, task_tested)`` of every method in a tidy table of one setting.
-
-    The row ``single_task`` is that of a learner which keeps each task's network: see ``networks_kept``.
-    """
-    found = {str(method): accuracy_matrices(part)[1] for method, part in frame.groupby("method", sort=False)}
-    return {method: networks_kept(a) if method == "single_task" else a for method, a in found.items()}
-
-
-def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Final accuracy, triangle mean and forgetting over seeds of every method and setting in a tidy table.
-
-    Args:
-        frame: columns experiment, method, dataset, scenario, preset, key, seed, task_trained, task_tested, metric,
-            value; rows whose metric is not ``accuracy`` are left out.
-
-    Returns:
-        Columns of ``GROUP`` (and ``key``, where one method and setting has several), ``metric``, ``mean``, ``sd``,
-        ``se``, ``n``. A learner tested only on the task just learned has one metric, ``learning_accuracy``.
-    """
-    import pandas as pd
-
-    frame = frame[frame["metric"] == "accuracy"]
-    by = list(GROUP)
-    if frame.duplicated([*by, "seed", "task_trained", "task_tested"]).any():
-        by.append("key")
-    rows = []
-    for group, part in frame.groupby(by, sort=False, dropna=False):
-        (a,) = matrices_by_method(part).values()
-        scores = {"final_accuracy": final_accuracy, "triangle_mean": triangle_mean, "forgetting": _final_forgetting}
-        if (part["task_trained"] == part["task_tested"]).all() and a.shape[-1] > 1:
-            scores = {"learning_accuracy": learning_accuracy}
-        rows += [(*group, name, *summarise(score(a))) for name, score in scores.items()]
-    return pd.DataFrame(rows, columns=[*by, "metric", *Summary._fields])
-
-
-def beside_paper(
-    frame: pd.DataFrame,
-    printed: Mapping[str, tuple[float, float]],
-    rows: Sequence[str],
-    num_seeds: int = 10,
-    fewer_epochs: Collection[str] = (),
-) -> pd.DataFrame:
-    """The paper's numbers beside those of a tidy table, percent.
-
-    Args:
-        frame: runs at the paper's scale on one data set, columns as in ``summary_table``.
-        printed: method to the number that the paper prints and to its margin.
-        rows: methods in the order of the table; one with neither a printed number nor runs is left out.
-        num_seeds: seeds of the paper.
-        fewer_epochs: methods whose runs have fewer epochs than the paper's.
-
-    Returns:
-        A line a method: ``paper`` and its ``pm``; triangle mean and final accuracy P_T with sd and se; ``n`` seeds; and
-        a ``verdict`` on the triangle mean, which several printed numbers turned out to be: ``agrees`` where the gap is
-        at most the paper's margin plus two of our standard errors, else ``above`` or ``below``. Fewer seeds or epochs
-        than the paper's are ``reduced`` and carry none, nor does what is ``not run`` or not printed. ``z`` is the
-        stricter reading, with the margin taken as a standard deviation over the paper's seeds: the gap in standard
-        errors of the difference; ``P_T z`` is the same with the printed number read as a final accuracy.
-    """
-    import pandas as pd
-
-    lines = []
-    for row in rows:
-        paper, margin = printed.get(row, (np.nan, np.nan))
-        mine = frame[frame["method"] == row]
-        line = {"method": row, "paper": paper, "pm": margin, "n": 0, "verdict": "not run"}
-        if len(mine):
-            _, a = accuracy_matrices(mine)
-            triangle, final = summarise(100 * triangle_mean(a)), summarise(100 * final_accuracy(a))
-            line |= {"triangle": triangle.mean, "triangle sd": triangle.sd, "P_T": final.mean, "P_T sd": final.sd}
-            line |= {"P_T se": final.se, "n": final.n}
-            for name, score in (("z", triangle), ("P_T z", final)):
-                line[name] = (score.mean - paper) / np.hypot(margin / np.sqrt(num_seeds), score.se)
-            gap = triangle.mean - paper
-            verdict = "agrees" if abs(gap) <= margin + 2 * triangle.se else "above" if gap > 0 else "below"
-            is_reduced = final.n < num_seeds or row in fewer_epochs
-            line["verdict"] = "reduced" if is_reduced else "" if np.isnan(paper) else verdict
-        if len(mine) or row in printed:
-            lines.append(line)
-    # What the narrow column of a page may cut off comes last.
-    columns = ["paper", "pm", "n", "verdict", "triangle", "z", "P_T", "P_T z", "triangle sd", "P_T sd", "P_T se"]
-    return pd.DataFrame(lines, columns=["method", *columns]).set_index("method")
-
-
-def _final_forgetting(a: NDArray) -> NDArray:
-    return forgetting(a)[..., -1]

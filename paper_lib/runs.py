@@ -1,23 +1,31 @@
 """Stored runs: one record a seed, written whole, found again by what determines its numbers.
 
-A ``Job`` is a row of a figure or table: a method on a stream. Its key is a digest of the method's configuration, the
-stream's configuration, the versions of method and experiment, and the data. ``execute`` runs the seeds that have no
-record yet and ``tabulate`` merges records into the committed tables under ``results/``.
+A ``Job`` is a row on a stream. What determines its numbers is its identity: the method's settings and version, the
+stream's options, and the digest of the data. A setting that a method has been given since, at its default, is no other
+identity; a changed default is. ``execute`` runs the seeds that have no record yet, ``tabulate`` merges records into the
+committed tables under ``results/``, one a data set, and ``find`` looks a job up in them.
+
+The run store holds a folder an identity, ``DATASET/METHOD-KEY``, with ``seedN.json`` and beside it ``seedN.npz`` for
+the arrays that outlive the run; the former is written last and commits both.
 """
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import errno
 import hashlib
+import inspect
 import json
+import math
 import os
 import platform
-import resource
+import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -34,54 +42,105 @@ FOLDER_VARIABLE = "PAPER_LIB_RUNS"
 COMMIT_VARIABLE = "PAPER_LIB_COMMIT"
 """Names the commit on machines that have a copy of the package without its history."""
 
-RECORD = {"experiment", "method", "dataset", "scenario", "presets", "key", "seed", "identity", "scores", "provenance"}
+RECORD = {"names", "key", "seed", "identity", "scores", "provenance"}
 """What a record must hold to be tabulated."""
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
-COLUMNS = [
-    *("experiment", "method", "dataset", "scenario", "preset", "key", "seed"),
-    *("task_trained", "task_tested", "metric", "value"),
-]
+NAMES = ["row", "dataset", "scenario", "split", "preset", "changes"]
+COLUMNS = [*NAMES, "key", "seed", "task_trained", "task_tested", "metric", "value"]
 """Columns of every table; tasks count from 1 there, as in the paper."""
+
+_STREAM_DEFAULTS = {n: p.default for n, p in inspect.signature(make_stream).parameters.items() if n != "dataset"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A row of an experiment.
+    """A row on a stream.
 
     Attributes:
-        experiment: name of the experiment's module.
-        version: the experiment's VERSION.
-        label: name of the row, such as ``protocl``.
+        row: its name, such as ``protocl``.
         method: configuration of the method.
         stream: arguments of ``make_stream``.
-        preset: name under which the row is tabulated.
+        preset: name under which it is tabulated.
+        changes: settings that are not the preset's, as ``written`` writes them.
     """
 
-    experiment: str
-    version: int
-    label: str
+    row: str
     method: Method
     stream: Mapping[str, Any]
     preset: str
+    changes: str = ""
 
     def identity(self, digest: str) -> dict[str, Any]:
         """All that determines the numbers of a seed, given the digest of the stream's data."""
+        return self._settings | {"data": digest}
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        method = [type(self.method).__name__, type(self.method).VERSION, dataclasses.asdict(self.method)]
+        return json.loads(json.dumps({"method": method, "stream": _told(self.stream)}))
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        given = {f.name: f.default for f in dataclasses.fields(self.method)}
+        return json.loads(json.dumps({n: d for n, d in given.items() if d is not dataclasses.MISSING}))
+
+    def matches(self, identity: Mapping[str, Any]) -> bool:
+        """Whether a stored identity, its data aside, is this job's as its method is defined today."""
+        (name, version, now), (its_name, its_version, then) = self._settings["method"], identity["method"]
+        if (name, version) != (its_name, its_version) or then.keys() - now.keys():
+            return False
+        since = {n: self._defaults.get(n) for n in now.keys() - then.keys()}
+        return then | since == now and self._settings["stream"] == _told(identity["stream"])
+
+    @property
+    def table(self) -> str:
+        """Name of the table that holds the job's runs."""
+        return _table(self.stream)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The columns ``NAMES``."""
+        told = {**_STREAM_DEFAULTS, **self.stream}
         return {
-            "experiment": [self.experiment, self.version],
-            "method": [type(self.method).__name__, type(self.method).VERSION, dataclasses.asdict(self.method)],
-            "stream": dict(self.stream),
-            "data": digest,
+            **{"row": self.row, "dataset": told["dataset"], "scenario": told["scenario"]},
+            **{"split": told["eval_split"], "preset": self.preset, "changes": self.changes},
         }
+
+
+def _told(stream: Mapping[str, Any]) -> dict[str, Any]:
+    """A stream's options as JSON has them, without those at their defaults; data set and scenario always."""
+    told = {n: v for n, v in stream.items() if n == "dataset" or v != _STREAM_DEFAULTS[n]}
+    return json.loads(json.dumps({"scenario": _STREAM_DEFAULTS["scenario"]} | told))
+
+
+def _table(stream: Mapping[str, Any]) -> str:
+    return stream["dataset"] + ("-validation" if stream.get("eval_split") == "validation" else "")
+
+
+def written(changes: Mapping[str, Any]) -> str:
+    """Changed settings as one string, but for seeds of data, which differ within a row.
+
+    >>> written({"train_sizes": (100, 50), "epochs": 3, "train_seed": 7})
+    'epochs=3 train_sizes=100,50'
+    """
+
+    def word(value: Any) -> str:
+        return ",".join(map(word, value)) if isinstance(value, tuple | list) else str(value)
+
+    return " ".join(f"{n}={word(v)}" for n, v in sorted(changes.items()) if not n.endswith("_seed"))
 
 
 def folder() -> Path:
     """Where records live: ``PAPER_LIB_RUNS``, else the platform's folder for a user's data."""
     if os.environ.get(FOLDER_VARIABLE):
-        return Path(os.environ[FOLDER_VARIABLE])
+        return Path(os.environ[FOLDER_VARIABLE]).expanduser()
     from platformdirs import user_data_path
 
     return user_data_path("paper_lib") / "runs"
+
+
+# --- running
 
 
 def execute(
@@ -89,75 +148,129 @@ def execute(
 ) -> pd.DataFrame:
     """Run what has no record yet and return the tidy table of all seeds of all jobs.
 
-    Seeds of a job advance together. A killed call goes on from its last checkpoint when it is made again.
+    Seeds of a job advance together. A killed call goes on from its last checkpoint when it is made again. A seed that
+    diverges is stored as such, and neither its stack nor a later job ends with it.
     """
     checkout = _checkout()  # now: the code that runs was loaded from it, and a commit may be made meanwhile
     records = []
     for job in jobs:
         stream = make_stream(**job.stream)
-        identity = job.identity(stream.digest)
-        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-        place = folder() / job.experiment / f"{job.label}-{key}"
-        stack, checkpoint = _stack(place, seeds)
-        if stack:
+        identity, place = _place(job, stream.digest)
+        reused = [s for s in seeds if (place / f"seed{s}.json").exists()]
+        for stack, checkpoint in _stacks(place, seeds):
+            label = f"{job.row} on {stream.spec.dataset}"
+            if checkpoint.exists():
+                print(f"{label}: seeds {_spans(stack)} go on from their checkpoint", file=_stderr())
+            _reset_peak_memory(device)
             started = time.perf_counter()
             outcome = driver.run(
-                job.method,
-                stream,
-                stack,
-                device,
+                *(job.method, stream, stack, device),
                 checkpoint=checkpoint,
                 checkpoint_seconds=checkpoint_seconds,
-                label=f"{job.label} on {stream.spec.dataset}",
+                label=label,
             )
-            provenance = checkout | _provenance(device, stack, time.perf_counter() - started)
-            for row, seed in enumerate(stack):
-                record = {
-                    **{"experiment": job.experiment, "method": job.label, "dataset": stream.spec.dataset},
-                    **{"scenario": stream.spec.scenario, "presets": [job.preset], "key": key, "seed": seed},
-                    "identity": identity,
-                    "scores": {name: _plain(values[row]) for name, values in outcome.scores.items()},
-                    "info": {name: [_plain(v[row]) for v in values] for name, values in outcome.info.items()},
-                    "seconds": _plain(outcome.seconds),
-                    "provenance": provenance,
-                }
-                write_whole(place / f"seed{seed}.json", json.dumps(record))
+            seconds = time.perf_counter() - started
+            provenance = checkout | _provenance(device, stack, seconds) | {"code": _code_digest(job.method)}
+            for at, seed in enumerate(stack):
+                _store(job, identity, place, seed, at, outcome, provenance)
+            lost = [s for at, s in enumerate(stack) if outcome.diverged[at] >= 0]
+            if lost:
+                print(f"{label}: seeds {_spans(lost)} diverged; they are stored as such", file=_stderr())
             _clear(place, stack)
-        records += [_asked_for(place / f"seed{s}.json", job.preset) for s in seeds]
+        mine = [_asked_for(place / f"seed{s}.json", job) for s in seeds]
+        _warn_of_other_code(job, [r for r in mine if r["seed"] in reused])
+        records += mine
     return tidy(records)
 
 
-def _asked_for(path: Path, preset: str) -> dict[str, Any]:
-    """A record under a preset; it keeps the names of all presets that have asked for it."""
-    record = read(path)
-    if preset not in record["presets"]:
-        record["presets"].append(preset)
+def _place(job: Job, digest: str) -> tuple[dict[str, Any], Path]:
+    """The identity of a job, and the folder of its records.
+
+    It is the identity of a record or of the committed tables if one of theirs is the job's, so that a setting which the
+    method has been given since, at its default, moves nothing.
+    """
+    identity = job.identity(digest)
+    parent = folder() / job.stream["dataset"]
+    if not _folder_of(parent, identity).is_dir():
+        there = (next(iter(sorted(p.glob("seed*.json"))), None) for p in sorted(parent.glob(f"{identity['method'][0]}-*")))
+        stored = [read(p)["identity"] for p in there if p is not None]
+        stored += [source["identity"] for source in provenance(job.table).values()]
+        identity = next((i for i in stored if i["data"] == digest and job.matches(i)), identity)
+    return identity, _folder_of(parent, identity)
+
+
+def _folder_of(parent: Path, identity: Mapping[str, Any]) -> Path:
+    return parent / f"{identity['method'][0]}-{key_of(identity)}"
+
+
+def key_of(identity: Mapping[str, Any]) -> str:
+    """A short name of an identity."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _store(
+    job: Job, identity: Mapping, place: Path, seed: int, at: int, outcome: driver.Outcome, provenance: Mapping
+) -> None:
+    """Write one seed's record, its arrays first."""
+    kept = {f"{name}/{t}": v[at] for name, values in outcome.kept.items() for t, v in enumerate(values) if v is not None}
+    if kept:
+        with _whole(place / f"seed{seed}.npz", "wb") as file:
+            np.savez(file, **kept)
+    record = {
+        **{"names": [[job.row, job.preset, job.changes]], "key": key_of(identity), "seed": seed, "identity": identity},
+        "scores": {name: _plain(values[at]) for name, values in outcome.scores.items()},
+        "info": {name: [_plain(v[at]) for v in values] for name, values in outcome.info.items()},
+        "diverged": int(outcome.diverged[at]) + 1 or None,
+        "kept": sorted(kept),
+        "seconds": _plain(outcome.seconds),
+        "provenance": provenance,
+    }
+    write_whole(place / f"seed{seed}.json", json.dumps(record))
+
+
+def _asked_for(path: Path, job: Job) -> dict[str, Any]:
+    """A record under a job's names; it keeps all names under which it has been asked for."""
+    record, name = read(path), [job.row, job.preset, job.changes]
+    if name not in record["names"]:
+        record["names"].append(name)
         write_whole(path, json.dumps(record))
-    return record | {"preset": preset}
+    return record | job.named
 
 
-def _stack(place: Path, seeds: Sequence[int]) -> tuple[tuple[int, ...], Path]:
-    """The seeds that advance together, none where all have records, and their checkpoint.
+def _stacks(place: Path, seeds: Sequence[int]) -> list[tuple[tuple[int, ...], Path]]:
+    """Seeds that advance together, each stack with its checkpoint: those of checkpoints first, then all others.
 
-    A checkpoint that holds all missing seeds, and no seed that nobody asks for, is gone on with: a kill between two
-    records must not lose the seeds whose record comes last.
+    A checkpoint is gone on with if it holds a missing seed and none that nobody asks for; of seeds that have a record
+    by then, the record is written again.
     """
     missing = {s for s in seeds if not (place / f"seed{s}.json").exists()}
-    for path in sorted(place.glob("seeds*.npz")):
-        if missing and missing <= set(_seeds_of(path)) <= set(seeds):
-            return _seeds_of(path), path
-    stack = tuple(sorted(missing))
-    spans = [[s for _, s in group] for _, group in groupby(enumerate(stack), lambda pair: pair[1] - pair[0])]
-    name = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
-    return stack, place / f"seeds{name}.npz"
+    stacks = []
+    for path in sorted(place.glob("seeds*.npz"), key=lambda p: -len(_seeds_of(p))):
+        own = set(_seeds_of(path))
+        if own & missing and own <= set(seeds) and not any(own & set(stack) for stack, _ in stacks):
+            stacks.append((_seeds_of(path), path))
+            missing -= own
+    rest = tuple(sorted(missing))
+    return stacks + ([(rest, place / f"seeds{_spans(rest)}.npz")] if rest else [])
+
+
+def _spans(seeds: Iterable[int]) -> str:
+    """
+    >>> _spans((0, 1, 2, 7))
+    '0-2,7'
+    """
+    groups = [[s for _, s in group] for _, group in groupby(enumerate(sorted(seeds)), lambda pair: pair[1] - pair[0])]
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in groups)
 
 
 def _seeds_of(checkpoint: Path) -> tuple[int, ...]:
-    """The seeds that a checkpoint's name tells.
+    """The seeds that a checkpoint's name tells; none if it is no checkpoint's.
 
     >>> _seeds_of(Path("seeds0-3,7.npz"))
     (0, 1, 2, 3, 7)
     """
+    if not re.fullmatch(r"seeds[\d,-]+\.npz(\..*)?", checkpoint.name):
+        return ()
     ends = [span.split("-") for span in checkpoint.name.removeprefix("seeds").split(".")[0].split(",")]
     return tuple(s for span in ends for s in range(int(span[0]), int(span[-1]) + 1))
 
@@ -168,8 +281,34 @@ def _clear(place: Path, stack: Sequence[int]) -> None:
         if all((place / f"seed{s}.json").exists() for s in _seeds_of(path)):
             path.unlink(missing_ok=True)
     for seed in stack:
-        for part in place.glob(f"seed{seed}.json.*.part"):
+        for part in place.glob(f"seed{seed}.*.part"):
             part.unlink(missing_ok=True)
+
+
+def _warn_of_other_code(job: Job, reused: Sequence[Mapping[str, Any]]) -> None:
+    """Say it where a method's file has changed since a record of the same version was made."""
+    now = _code_digest(job.method)
+    other = [r["seed"] for r in reused if r["provenance"].get("code", now) != now]
+    if other:
+        print(
+            f"{job.row}: {inspect.getsourcefile(type(job.method))} has changed since the records of seeds "
+            f"{_spans(other)} were made; if its numbers move, raise {type(job.method).__name__}.VERSION",
+            file=_stderr(),
+        )
+
+
+@cache
+def _code_digest(method_type: Any) -> str:
+    kind = method_type if isinstance(method_type, type) else type(method_type)
+    return hashlib.sha256(Path(inspect.getsourcefile(kind)).read_bytes()).hexdigest()[:12]
+
+
+def _stderr():
+    """Where messages go; nowhere if the process was started without it."""
+    return sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+# --- records and tables
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -187,118 +326,214 @@ def read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a run record ({error}); remove it and run again") from error
 
 
+def kept(job: Job, seed: int) -> dict[str, np.ndarray]:
+    """The arrays that outlived a seed's run, ``name/task`` to array; none where there is no record of it here."""
+    _, place = _place(job, make_stream(**job.stream).digest)
+    path = place / f"seed{seed}.npz"
+    if not path.exists() or not (place / f"seed{seed}.json").exists():
+        return {}
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
 def tidy(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Scores of records as a long table, a row a number, with the columns ``COLUMNS``."""
-    rows = []
+    """Scores of records as a long table, a row a number, with the columns ``COLUMNS``; NaN where a seed diverged."""
+    lines = []
     for record in records:
-        head = [record[name] for name in COLUMNS[:7]]
+        head = [record[name] for name in COLUMNS[:8]]
         for metric, matrix in record["scores"].items():
             for trained, line in enumerate(matrix, 1):
-                rows += [[*head, trained, tested, metric, v] for tested, v in enumerate(line[:trained], 1)]
-    return pd.DataFrame(rows, columns=COLUMNS)
+                for tested, value in enumerate(line[:trained], 1):
+                    lines.append([*head, trained, tested, metric, math.nan if value is None else float(value)])
+    return pd.DataFrame(lines, columns=COLUMNS)
 
 
-def stored(experiment: str) -> pd.DataFrame:
-    """The committed table of an experiment."""
-    path = RESULTS / f"{experiment}.csv"
-    if not path.exists():
-        there = ", ".join(sorted(p.stem for p in RESULTS.glob("*.csv"))) or "none"
-        raise FileNotFoundError(f"{path} is not there; stored tables: {there}")
-    return pd.read_csv(path, dtype={"key": str}, keep_default_na=False, na_values=["nan", ""])
+def tables() -> list[str]:
+    """Names of the committed tables."""
+    return sorted(path.stem for path in RESULTS.glob("*.csv"))
 
 
-def provenance(experiment: str) -> dict[str, Any]:
-    """For each key of the committed table, what determined its numbers (``identity``) and how they came (``runs``)."""
-    return json.loads((RESULTS / f"{experiment}.json").read_text())
+def stored(table: str) -> pd.DataFrame:
+    """A committed table; one without rows if it is not there."""
+    path = RESULTS / f"{table}.csv"
+    return _loaded(path, path.stat().st_mtime_ns) if path.exists() else pd.DataFrame(columns=COLUMNS)
 
 
-def tabulate(experiment: str) -> Path:
-    """Merge the records of an experiment into ``results/EXPERIMENT.csv`` and the provenance beside it.
+@lru_cache(maxsize=32)
+def _loaded(path: Path, changed: int) -> pd.DataFrame:
+    frame = pd.read_csv(path, dtype={"key": str, "changes": str}, keep_default_na=False, na_values={"value": ["", "nan"]})
+    return frame.astype({name: "category" for name in (*NAMES, "metric", "key")})
 
-    A row of a table has one setting, that of its latest record: seeds of other settings or versions leave it, so that
-    no mean is taken over unlike runs. Rows with a preset's values replaced, of which a sweep makes many, are told apart
-    by their keys. Quick runs stay out: they are for a look.
+
+def provenance(table: str) -> dict[str, Any]:
+    """For each key of a committed table, what determined its numbers (``identity``) and how they came (``runs``)."""
+    path = RESULTS / f"{table}.json"
+    return _loaded_json(path, path.stat().st_mtime_ns) if path.exists() else {}
+
+
+@lru_cache(maxsize=32)
+def _loaded_json(path: Path, changed: int) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def find(job: Job) -> pd.DataFrame:
+    """What a committed table holds of a job: of its row, with its identity as the method is defined today.
+
+    Raises:
+        ValueError: they are of unlike data.
     """
-    records = [read(p) for p in sorted((folder() / experiment).glob("*/seed*.json"))]
-    records = [r | {"preset": preset} for r in records for preset in r["presets"] if not preset.startswith("quick")]
-    if not records:
-        others = sorted({p.parent.parent.name for p in folder().glob("*/*/seed*.json")}) or ["none"]
+    table, sources = stored(job.table), provenance(job.table)
+    mine = table[(table.row == job.row) & (table.scenario == job.named["scenario"])]
+    keys = [key for key in mine.key.unique() if job.matches(sources[key]["identity"])]
+    if len({sources[key]["identity"]["data"] for key in keys}) > 1:
+        raise ValueError(f"stored runs of {job.row!r} are on unlike data: keys {', '.join(keys)}")
+    found = mine[mine.key.isin(keys)].astype({name: str for name in (*NAMES, "metric", "key")})
+    return found.assign(**job.named).drop_duplicates(ignore_index=True)
+
+
+def tabulate(table: str | None = None) -> list[Path]:
+    """Merge the records of one data set, or of all, into its table under ``results/`` and the provenance beside it.
+
+    A row of a table (all of ``NAMES``) has one identity, that of its latest record: seeds of other settings, versions
+    or data leave it, so that no mean is taken over unlike runs. Quick runs stay out: they are for a look.
+    """
+    records = [read(p) for p in sorted(folder().glob("*/*/seed*.json"))]
+    renamed = [r | _named(r, name) for r in records for name in r["names"] if name[1] != "quick"]
+    chosen = [r for r in renamed if table in (None, _table(r["identity"]["stream"]))]
+    if not chosen:
+        there = sorted({_table(r["identity"]["stream"]) for r in records}) or ["none"]
         raise FileNotFoundError(
-            f"no record of experiment {experiment!r} to tabulate in {folder() / experiment}, quick runs left out; "
-            f"experiments with records: {', '.join(others)}"
+            f"no record to tabulate{f' of {table!r}' if table else ''} in {folder()}, quick runs left out; data sets "
+            f"with records: {', '.join(there)}"
         )
-    path, beside = RESULTS / f"{experiment}.csv", RESULTS / f"{experiment}.json"
-    sources = provenance(experiment) if beside.exists() else {}
+    chosen.sort(key=lambda r: _table(r["identity"]["stream"]))
+    return [_merge(name, list(part)) for name, part in groupby(chosen, lambda r: _table(r["identity"]["stream"]))]
+
+
+def _named(record: Mapping[str, Any], name: Sequence[str]) -> dict[str, str]:
+    row, preset, changes = name
+    told = {**_STREAM_DEFAULTS, **record["identity"]["stream"]}
+    return {
+        **{"row": row, "dataset": told["dataset"], "scenario": told["scenario"]},
+        **{"split": told["eval_split"], "preset": preset, "changes": changes},
+    }
+
+
+def _merge(name: str, records: list[dict[str, Any]]) -> Path:
+    path, beside = RESULTS / f"{name}.csv", RESULTS / f"{name}.json"
+    sources = dict(provenance(name))
     records.sort(key=lambda r: r["provenance"]["finished"])
-    names = ["method", "dataset", "scenario", "preset"]
-    current = {_row(r): _setting(r["identity"]) for r in records}
-    latest = {(*_row(r), r["seed"]): r for r in records if current[_row(r)] == _setting(r["identity"])}
+    current = {_group(r): r["identity"] for r in records}
+    latest = {(*_group(r), r["seed"]): r for r in records if _alike(current[_group(r)], r["identity"])}
     new = tidy(latest.values())
-    old = stored(experiment) if path.exists() else new.iloc[:0]
-    known = {key: _setting(source["identity"]) for key, source in sources.items()}
-    replaced = [
-        (*_row(line), line["seed"]) in latest or current.get(_row(line), known[line["key"]]) != known[line["key"]]
-        for line in old[[*names, "seed", "key"]].to_dict("records")
+    old = stored(name).astype({n: str for n in (*NAMES, "metric", "key")})
+    kept = [
+        (*_group(line), line["seed"]) not in latest
+        and _alike(current.get(_group(line), sources[line["key"]]["identity"]), sources[line["key"]]["identity"])
+        for line in old[[*NAMES, "seed", "key"]].to_dict("records")
     ]
-    kept = old[~np.array(replaced, dtype=bool)]
-    table = pd.concat([kept, new]) if len(kept) else new
-    table = table.sort_values([*names, "metric", "seed", "task_trained", "task_tested"])
+    old = old[np.array(kept, dtype=bool)]
+    table = pd.concat([old, new]) if len(old) else new
+    table = table.sort_values([*NAMES, "metric", "seed", "task_trained", "task_tested"], ignore_index=True)
     for record in latest.values():
         entry = sources.setdefault(record["key"], {"identity": record["identity"], "runs": []})
         if record["provenance"] not in entry["runs"]:
-            entry["runs"].append(record["provenance"])
+            sources[record["key"]] = entry | {"runs": [*entry["runs"], record["provenance"]]}
     sources = {key: sources[key] for key in sorted(set(table.key))}
     write_whole(path, table.to_csv(index=False, float_format="%.6g", quoting=csv.QUOTE_MINIMAL))
     write_whole(beside, json.dumps(sources, indent=1, sort_keys=True) + "\n")
     return path
 
 
-def _row(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """What makes a row of a table: names, and the key too where a preset's values were replaced."""
-    names = [record[name] for name in ("method", "dataset", "scenario", "preset")]
-    return (*names, record["key"] if record["preset"].endswith("+overrides") else "")
+def _group(record: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(record[name] for name in NAMES)
 
 
-def _setting(identity: Mapping[str, Any]) -> str:
-    """What the seeds of a row share: all of the identity but the data that a seed draws for itself."""
-    stream = {name: value for name, value in identity["stream"].items() if not name.endswith("_seed")}
-    return json.dumps({**identity, "stream": stream, "data": None}, sort_keys=True)
+def _alike(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two identities may stand in one row: equal, but for the data that a seed draws for itself."""
+    if not any(name.endswith("_seed") for name in (*identity["stream"], *other["stream"])):
+        return identity == other
+    streams = ({n: v for n, v in i["stream"].items() if not n.endswith("_seed")} for i in (identity, other))
+    return identity["method"] == other["method"] and next(streams) == next(streams)
+
+
+# --- files and provenance
+
+
+class _whole:
+    """A file written in one piece: a kill or a full disk leaves the old one, and nothing half-written."""
+
+    def __init__(self, path: Path, mode: str = "w"):
+        self.path, self.part, self.mode = path, path.with_name(f"{path.name}.{os.getpid()}.part"), mode
+
+    def __enter__(self):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = self.part.open(self.mode)
+        return self.file
+
+    def __exit__(self, kind, error, traceback):
+        try:
+            if kind is None:
+                self.file.flush()
+                os.fsync(self.file.fileno())
+            self.file.close()
+            if kind is None:
+                self.part.replace(self.path)
+                return
+        except OSError as failure:
+            error = failure
+        if not isinstance(error, OSError):
+            return  # a kill: the part tells where, and the next run clears it
+        self.part.unlink(missing_ok=True)
+        what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        raise OSError(error.errno, f"{what}: {self.path} was not written; {FOLDER_VARIABLE} can name another folder")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file in one piece: a kill leaves the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with part.open("w") as file:
+    """Write a file in one piece: a kill or a full disk leaves the old one or the new one."""
+    with _whole(path) as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def _plain(values: np.ndarray) -> Any:
-    """Nested lists with None for what is not a number, since JSON has no NaN."""
+    """Nested lists; JSON has neither NaN, which becomes None, nor infinity, which becomes a word."""
     if np.ndim(values):
         return [_plain(v) for v in values]
-    return float(values) if np.isfinite(values) else None
+    return float(values) if np.isfinite(values) else None if np.isnan(values) else str(float(values))
 
 
 def _provenance(device: str, seeds: Sequence[int], seconds: float) -> dict[str, Any]:
     """Where, when and with what a stack of seeds ran: recorded, not compared."""
     on_gpu = torch.device(device).type == "cuda"
-    peak = (
-        torch.cuda.max_memory_allocated(device) if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    )
     return {
         "seeds": list(seeds),
         "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu, {torch.get_num_threads()} threads",
+        "cpu": torch.backends.cpu.get_cpu_capability(),
         "seconds": round(seconds, 1),
-        "peak_memory_bytes": int(peak),
+        "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if on_gpu else _peak_memory(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def _reset_peak_memory(device: str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak counts from here
+    except OSError:
+        pass
+
+
+def _peak_memory() -> int | None:
+    """Most memory that the process has held since ``_reset_peak_memory``, bytes; None where no system tells it."""
+    try:
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        return 1024 * int(peak[1])
+    except (OSError, TypeError):
+        return None
 
 
 @cache
@@ -309,7 +544,7 @@ def _checkout() -> dict[str, Any]:
         ).stdout.strip()
 
     if os.environ.get(COMMIT_VARIABLE):
-        return {"commit": os.environ[COMMIT_VARIABLE], "dirty": False}
+        return {"commit": os.environ[COMMIT_VARIABLE], "dirty": None}  # nobody has looked
     try:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "paper_lib"))}
     except (OSError, subprocess.CalledProcessError):

@@ -188,7 +188,7 @@ def make_stream(
     toy_points: int | None = None,
     toy_seed: int = 0,
     num_tasks: int | None = None,
-    train_sizes: Sequence[int | None] | None = None,
+    train_sizes: tuple[int | None, ...] | None = None,
     train_seed: int = 0,
 ) -> Stream:
     """The stream of a data set in a scenario.
@@ -272,6 +272,17 @@ def make_stream(
         pixel_sd=deal.sd if standard else (1.0,) * len(deal.sd),
     )
     return Stream(spec, tuple(train), tuple(held_out), _digest(spec, train, held_out))
+
+
+def serves(dataset: str, scenario: str) -> bool:
+    """Whether a data set has a scenario: a toy's tasks share their classes, and shared units ask for equal tasks.
+
+    >>> serves("toy_pan", "class_incremental"), serves("split_mnist", "class_incremental")
+    (False, True)
+    """
+    if scenario == "domain_incremental":
+        return len({len(classes) for _, classes in _DEALS[dataset].tasks}) == 1
+    return not (scenario == "class_incremental" and dataset in _TOYS)
 
 
 def _raw(source: str, toy_points: int | None, toy_seed: int) -> vision.VisionData:

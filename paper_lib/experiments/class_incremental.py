@@ -1,178 +1,151 @@
-"""Tables 1 and 2: class-incremental learning, every row of the paper beside the runs that reproduce it.
-
-Runs are those of the chapters on each method, which hold their settings: this file only brings the rows together, and a
-run started here is found again there. Rows of methods that the book has no runs of yet show the paper's number alone.
-"""
+"""Tables 1 and 2: class-incremental learning, every row of the paper beside the runs that reproduce it."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from types import ModuleType
-
+import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from paper_lib import metrics, runs
-from paper_lib.checks import one_of, some_of
-from paper_lib.experiments import protocl, vcl_split_mnist
+from paper_lib import metrics, paper, sweep, tables
+from paper_lib.experiments import vcl_split_mnist
+from paper_lib.rows import shown_in
+from paper_lib.sweep import Selection
+from paper_lib.tables import Claim, Judgement, holds
 
-VERSION = 1
+SCENARIO = "class_incremental"
+ROWS = tuple(dict.fromkeys((*shown_in("tables"), *(p.row for p in paper.PRINTED))))
+"""Rows of the tables: all that can be run, and those that the paper prints and nothing runs yet."""
 
-SOURCES: dict[str, ModuleType] = {
-    "sgd": protocl,
-    "vcl_single_head": vcl_split_mnist,
-    "vcl_coreset": vcl_split_mnist,
-    "vcl_coreset_k_centre": vcl_split_mnist,
-    "replay": protocl,
-    "protocl": protocl,
-    "protocl_paper_epochs": protocl,
-    "protocl_as_published": protocl,
-    "joint": protocl,
-}
-"""Rows that can be run and the experiment that runs each."""
-
-ROWS = (
-    *("sgd", "vcl_single_head", "vcl_coreset", "vcl_coreset_k_centre", "hibnn", "fromp", "sfsvi"),
-    *("protocl", "protocl_paper_epochs", "protocl_as_published", "replay", "joint"),
-)
-"""Rows of the tables: the paper's in its order, between the bounds and with plain replay after ProtoCL."""
-
-PAPER = {
-    **vcl_split_mnist.PAPER,
-    **protocl.PAPER,
-    ("hibnn", "split_mnist"): (85.50, 3.20),
-    ("hibnn", "split_fmnist"): (43.70, 20.21),
-    ("fromp", "split_mnist"): (84.40, 0.00),
-    ("fromp", "split_fmnist"): (68.54, 0.00),
-    ("fromp", "split_cifar10"): (48.92, 10.86),
-    ("sfsvi", "split_mnist"): (92.94, 0.17),
-    ("sfsvi", "split_fmnist"): (80.55, 0.41),
-    ("sfsvi", "split_cifar10"): (50.85, 3.87),
-    ("sfsvi", "split_cifar100"): (20.04, 2.37),
-}
-"""Kessler et al. 2023, Tables 1 and 2, percent; each second number is called a standard error over 10 seeds."""
-
+LIVE = Selection(scenario=SCENARIO, rows=("sgd", "vcl_single_head", "vcl_coreset", "replay", "protocl", "joint"))
+"""What the chapter runs unless its parameters say otherwise."""
 
 SHOWN_SETTINGS = ("hidden", "epochs", "batch_size", "learning_rate", "dropout", "weight_decay", "num_samples")
-"""Settings that ``settings`` shows; all of them stand in ``results/*.json``."""
-
-
-@dataclass(frozen=True)
-class Config:
-    """Parameters of the notebook and of ``paper-lib run class_incremental``.
-
-    Attributes:
-        dataset: stream of tasks.
-        scenario: only ``class_incremental``.
-        preset: ``quick`` for a look (seconds on digits), ``paper`` for the paper's or the reference's epochs.
-        seeds: seeds that advance together.
-        device: ``cpu`` or ``cuda:0``.
-        methods: rows to run.
-    """
-
-    dataset: str = "split_digits"
-    scenario: str = "class_incremental"
-    preset: str = "quick"
-    seeds: tuple[int, ...] = (0, 1, 2)
-    device: str = "cpu"
-    methods: tuple[str, ...] = ("sgd", "vcl_single_head", "vcl_coreset", "replay", "protocl", "joint")
-
-    def __post_init__(self):
-        one_of("scenario", self.scenario, ("class_incremental",))
-        some_of("methods", self.methods, SOURCES)
-        jobs(self)  # each source checks what its rows can serve
-
-
-def jobs(config: Config) -> list[runs.Job]:
-    """One job a row, that of the row's own experiment."""
-    chosen = []
-    for row in config.methods:
-        shared = (config.dataset, config.scenario, config.preset, config.seeds, config.device)
-        try:
-            chosen += SOURCES[row].jobs(SOURCES[row].Config(*shared, methods=(row,)))
-        except ValueError as error:
-            raise ValueError(f"row {row!r}: {error}") from error
-    return chosen
-
-
-def run(config: Config) -> pd.DataFrame:
-    """Scores of every row, seed and pair of tasks, as a tidy table."""
-    return runs.execute(jobs(config), config.seeds, config.device)
-
-
-def matrices(table: pd.DataFrame) -> dict[str, NDArray]:
-    """Accuracy matrices ``(seed, task_trained, task_tested)`` of every row of a table of one data set."""
-    found = metrics.matrices_by_method(table)
-    return {row: found[row] for row in ROWS if row in found}
+"""Settings that the chapter shows; all of them stand in ``results/*.json``."""
 
 
 def stored(dataset: str) -> pd.DataFrame:
-    """The stored runs at the paper's scale of every row on a data set; no rows where none has been run."""
-    parts = []
-    for source in (protocl, vcl_split_mnist):
-        name = source.__name__.rsplit(".", 1)[1]
-        try:
-            table = runs.stored(name)
-        except FileNotFoundError:
-            continue
-        own = table.method.isin([row for row, runs_it in SOURCES.items() if runs_it is source])
-        scenario = table.scenario == "class_incremental"
-        parts.append(table[own & scenario & (table.dataset == dataset) & (table.preset == "paper")])
-    return pd.concat(parts) if parts else pd.DataFrame(columns=runs.COLUMNS)
+    """The stored class-incremental runs at the paper's scale of every row on a data set."""
+    return sweep.at_paper_scale(dataset, shown_in("tables"), SCENARIO)
 
 
 def comparison(dataset: str) -> pd.DataFrame:
-    """A column of Table 1 or 2 beside the stored runs, as ``metrics.beside_paper`` shows them."""
-    printed = {row: numbers for (row, name), numbers in PAPER.items() if name == dataset}
-    shorter = protocl.fewer_epochs(dataset)
-    return metrics.beside_paper(stored(dataset), printed, ROWS, protocl.PAPER_SEEDS, shorter)
-
-
-def settings(dataset: str) -> pd.DataFrame:
-    """What the stored runs of a data set were made with, out of their provenance.
-
-    Returns:
-        A line a row: ``pixels`` (``standard`` for zero mean and unit variance, ``unit`` for [0, 1]), ``memory`` (points
-        kept), and settings of the method under their own names, NaN where it has none.
-    """
-    table = stored(dataset)
-    sources = {name: runs.provenance(name) for name in table.experiment.unique()}
-    lines = {}
-    for row, part in table.groupby("method"):
-        identity = sources[part.experiment.iloc[0]][part.key.iloc[0]]["identity"]
-        own = identity["method"][2]
-        kept = own.get("coreset_per_task", own.get("memory_per_task"))
-        total = own.get("memory_total")
-        lines[row] = {
-            "pixels": identity["stream"].get("scaling", "standard"),
-            "memory": f"{total} in all" if total else "all" if kept is None else f"{kept} a task" if kept else "none",
-        } | {name: own.get(name, math.nan) for name in SHOWN_SETTINGS}
-    return pd.DataFrame.from_dict(lines, orient="index").reindex([row for row in ROWS if row in lines])
+    """A column of Table 1 or 2 beside the stored runs: see ``tables.comparison``."""
+    return tables.comparison(stored(dataset), paper.printed(dataset), ROWS)
 
 
 def printed_numbers(num_tasks: int = 5) -> pd.DataFrame:
     """What the printed numbers of rows without memory are of a learner that knows its last task alone, percent.
 
     Returns:
-        A line a row and data set: the ``printed`` number; the accuracy ``a`` on a task just learned that it asks for if
-        it is a final accuracy (``a if P_5``) and if it is a triangle mean (``a if triangle``); the final accuracy
-        ``P_5`` and the ``triangle`` mean of complete forgetting with the latter; and what stored runs of SGD, which
-        forgets completely, measure for the two (NaN where none has been run).
+        A line a row and data set: the ``printed`` number; the accuracy on a task just learned that it asks for if it is
+        a final accuracy (``learned if final``) and if it is a triangle mean (``learned if triangle``); and the
+        ``triangle`` mean that stored runs of SGD, which forgets completely, measure (NaN where none has been run).
     """
     unit = metrics.complete_forgetting(1.0, num_tasks)
-    lines = []
-    for (row, dataset), (printed, _) in PAPER.items():
-        if row not in ("vcl_single_head", "protocl_no_memory"):
-            continue
-        needed = printed / unit.triangle_mean
-        final, triangle = metrics.complete_forgetting(needed, num_tasks)
-        sgd = comparison(dataset).T.get("sgd", {})
-        lines.append(
-            {
-                **{"method": row, "dataset": dataset, "printed": printed, "a if P_5": printed / unit.final_accuracy},
-                **{"a if triangle": needed, "P_5": final, "triangle": triangle},
-                **{"SGD's P_5": float(sgd.get("P_T", "nan")), "SGD's triangle": float(sgd.get("triangle", "nan"))},
+    lines = {}
+    for p in paper.PRINTED:
+        if p.row in ("vcl_single_head", "protocl_no_memory"):
+            sgd = tables.by_seed(sweep.at_paper_scale(p.dataset, ("sgd",), SCENARIO), "triangle_mean")
+            lines[f"{paper.label(p.row)}, {paper.DATASETS[p.dataset]}"] = {
+                "printed": p.value,
+                "learned if final": p.value / unit.final_accuracy,
+                "learned if triangle": p.value / unit.triangle_mean,
+                "SGD's triangle mean": sgd["sgd"].mean() if sgd else np.nan,
             }
+    return pd.DataFrame.from_dict(lines, orient="index").rename_axis(index="row")
+
+
+def _needs(*rows: str, datasets: tuple[str, ...] = ("split_mnist", "split_fmnist")) -> tuple[Selection, ...]:
+    return tuple(Selection(d, SCENARIO, "paper", seeds=tuple(range(paper.SEEDS)), rows=rows) for d in datasets)
+
+
+def _of(table: pd.DataFrame, dataset: str, score: str) -> dict[str, pd.Series]:
+    return tables.by_seed(table[table.dataset == dataset], score)
+
+
+def _last_task_alone(table: pd.DataFrame) -> Judgement:
+    final = [_of(table, d, "final_accuracy")["vcl_single_head"].mean() for d in ("split_mnist", "split_fmnist")]
+    return holds(max(final) <= 20, f"final accuracy {final[0]:.1f} and {final[1]:.1f} %, at most 20 of one task in five")
+
+
+def _not_all_learned(table: pd.DataFrame) -> Judgement:
+    mnist, fmnist = (
+        tables.matrices(table[table.dataset == d])["vcl_single_head"] for d in ("split_mnist", "split_fmnist")
+    )
+    second, last = 100 * mnist[:, 1, 1].mean(), 100 * fmnist[:, 4, 4].mean()
+    below = all(
+        _of(table, p.dataset, "triangle_mean")["vcl_single_head"].mean() < p.value
+        for p in paper.PRINTED
+        if p.row == "vcl_single_head"
+    )
+    return holds(below and second < 90 and last < 90, f"second task {second:.0f} %, last task of clothes {last:.0f} %")
+
+
+def _coresets(table: pd.DataFrame) -> Judgement:
+    shares, words = [], []
+    for dataset in ("split_mnist", "split_fmnist"):
+        mine = {row: s.mean() for row, s in _of(table, dataset, "final_accuracy").items()}
+        shares += [40 < mine["vcl_coreset"] < 0.7 * mine["replay"], mine["vcl_coreset_k_centre"] < mine["vcl_coreset"]]
+        words.append(
+            f"{paper.DATASETS[dataset]}: random {mine['vcl_coreset']:.1f}, k-centre {mine['vcl_coreset_k_centre']:.1f}, "
+            f"replay {mine['replay']:.1f} %"
         )
-    return pd.DataFrame(lines).set_index(["method", "dataset"])
+    return holds(all(shares), "; ".join(words))
+
+
+def _uninformative(table: pd.DataFrame) -> Judgement:
+    near = []
+    for p in paper.PRINTED:
+        if p.row == "vcl_coreset":
+            gaps = [abs(p.value - _of(table, p.dataset, s)["vcl_coreset"].mean()) for s in ("triangle_mean", "final_accuracy")]
+            near.append(max(gaps) < p.margin)
+    return holds(all(near), f"largest possible standard error {tables.LARGEST_SE:.1f} points; printed 18.56 and 16.96")
+
+
+def _logs(table: pd.DataFrame) -> Judgement:
+    logs = vcl_split_mnist.beside_public_logs(table[table.dataset == "split_mnist"])
+    triangle = tables.by_seed(table[table.dataset == "split_mnist"], "triangle_mean")
+    below = all(triangle[row].min() > logs["log, triangle mean"][row] for row in logs.index)
+    return holds(
+        below, "; ".join(f"{paper.label(row)}: log {logs['log, triangle mean'][row]:.1f} %" for row in logs.index)
+    )
+
+
+def _replay_wins(table: pd.DataFrame) -> Judgement:
+    order, words = [], []
+    for dataset in ("split_mnist", "split_fmnist"):
+        mine = {row: s.mean() for row, s in _of(table, dataset, "final_accuracy").items()}
+        order.append(mine["protocl"] < mine["replay"] < mine["joint"])
+        words.append(
+            f"{paper.DATASETS[dataset]}: ProtoCL {mine['protocl']:.1f}, replay {mine['replay']:.1f}, "
+            f"joint {mine['joint']:.1f} %"
+        )
+    return holds(all(order), "; ".join(words))
+
+
+CLAIMS = (
+    Claim(
+        *("last task alone", "Table 1", "Without a coreset VCL ends knowing its last task at most.", "class_incremental"),
+        *(_last_task_alone, _needs("vcl_single_head")),
+    ),
+    Claim(
+        *("not all learned", "Table 1", "Its triangle means are below the printed ones: not every task is learned."),
+        *("class_incremental", _not_all_learned, _needs("vcl_single_head")),
+    ),
+    Claim(
+        *("public logs", "Table 1", "The public code's logged runs of VCL have lower triangle means than all our seeds."),
+        *("class_incremental", _logs, _needs("vcl_single_head", "vcl_coreset", datasets=("split_mnist",))),
+    ),
+    Claim(
+        *("coresets", "Table 1", "VCL with a coreset ends far below replay of as many points; k centres help less."),
+        *("class_incremental", _coresets, _needs("vcl_coreset", "vcl_coreset_k_centre", "replay")),
+    ),
+    Claim(
+        *("margins", "Table 1", "The printed ± of VCL with a coreset rejects neither metric, and is no standard error."),
+        *("class_incremental", _uninformative, _needs("vcl_coreset")),
+    ),
+    Claim(
+        *("replay", "Table 1", "Replay of the same memory without prototypes remembers more than ProtoCL."),
+        *("class_incremental", _replay_wins, _needs("protocl", "replay", "joint")),
+    ),
+)
+"""What the chapter says about stored runs."""

@@ -1,77 +1,20 @@
-"""The metrics (App. B) on a small stream, with both of the bounds that they are read against.
-
-Four learners: ``sgd`` keeps nothing, ``replay`` a small memory, ``joint`` is the multi-task bound (training afresh on
-all tasks so far), ``single_task`` the single-task bound (a fresh network for each task).
-"""
+"""The metrics (App. B) on a small stream, with both of the bounds that they are read against."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from paper_lib import metrics, runs
-from paper_lib.checks import one_of
-from paper_lib.data.stream import DATASETS, SCENARIOS
-from paper_lib.methods.replay import Replay, joint, sgd, single_task
+from paper_lib import metrics, paper
+from paper_lib.sweep import Selection
+from paper_lib.tables import LARGEST_SE
 
-VERSION = 1
-
-PRESETS = {"quick": 20, "paper": 50}
-"""Epochs of each preset."""
+LIVE = Selection(scenario="class_incremental", rows=("sgd", "replay", "joint", "single_task"))
+"""A learner that keeps nothing, one with a small memory, and the multi-task and the single-task bound."""
 
 BY_HAND = ((1, np.nan, np.nan), (0.5, 1, np.nan), (0, 0.5, 1))
 """A learner that loses half of a task with every task that follows."""
-
-PRINTED = {
-    "VCL, Split-MNIST": 33.01,
-    "VCL, Split-FMNIST": 32.77,
-    "ProtoCL without memory, Split-MNIST": 33.25,
-}
-"""Kessler et al. 2023, Table 1 and Sec. 6: percent, called mean or average accuracies over five tasks."""
-
-PRINTED_SE = {"VCL + coreset, MNIST": 18.56, "VCL + coreset, FMNIST": 16.96, "HIBNN, FMNIST": 20.21}
-"""Kessler et al. 2023, Table 1: percentage points, called standard errors over 10 seeds."""
-
-
-@dataclass(frozen=True)
-class Config:
-    """Settings.
-
-    Attributes:
-        dataset: stream of tasks.
-        scenario: which units compete, and whether the task is named at test time.
-        preset: ``quick`` or ``paper``, which trains longer; the paper has no such figure.
-        seeds: seeds that advance together.
-        device: ``cpu`` or ``cuda:0``.
-    """
-
-    dataset: str = "split_digits"
-    scenario: str = "class_incremental"
-    preset: str = "quick"
-    seeds: tuple[int, ...] = (0, 1, 2)
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        one_of("dataset", self.dataset, DATASETS)
-        one_of("scenario", self.scenario, SCENARIOS)
-        one_of("preset", self.preset, PRESETS)
-
-
-def run(config: Config) -> pd.DataFrame:
-    """Scores of every learner, seed and pair of tasks, as a tidy table."""
-    settings = {"hidden": (64,), "epochs": PRESETS[config.preset], "batch_size": 64}
-    learners = {
-        "sgd": sgd(**settings),
-        "replay": Replay(memory_per_task=50, **settings),
-        "joint": joint(**settings),
-        "single_task": single_task(**settings),
-    }
-    stream = {"dataset": config.dataset, "scenario": config.scenario}
-    jobs = [runs.Job("metrics", VERSION, name, method, stream, config.preset) for name, method in learners.items()]
-    return runs.execute(jobs, config.seeds, config.device)
 
 
 def scores(a: NDArray) -> pd.DataFrame:
@@ -92,17 +35,23 @@ def identified() -> pd.DataFrame:
     """The accuracy that gives each printed number as a triangle mean under complete forgetting, and its P_5.
 
     Returns:
-        Columns ``printed``, ``just_learned``, ``triangle_mean`` and ``final_accuracy``, percent.
+        Columns ``printed``, ``just learned``, ``triangle mean`` and ``final accuracy``, percent.
     """
-    unit = metrics.complete_forgetting(1.0, 5)
-    rows = {}
-    for name, printed in PRINTED.items():
-        just_learned = printed / unit.triangle_mean
-        score = metrics.complete_forgetting(just_learned, 5)
-        rows[name] = (printed, just_learned, score.triangle_mean, score.final_accuracy)
-    return pd.DataFrame.from_dict(
-        rows, orient="index", columns=["printed", "just_learned", "triangle_mean", "final_accuracy"]
-    ).round(2)
+    unit, lines = metrics.complete_forgetting(1.0, 5), {}
+    for p in paper.PRINTED:
+        if p.row in ("vcl_single_head", "protocl_no_memory"):
+            learned = p.value / unit.triangle_mean
+            score = metrics.complete_forgetting(learned, 5)
+            lines[f"{paper.label(p.row)}, {paper.DATASETS[p.dataset]}"] = (p.value, learned, score[1], score[0])
+    columns = ["printed", "just learned", "triangle mean", "final accuracy"]
+    return pd.DataFrame.from_dict(lines, orient="index", columns=columns).round(2)
+
+
+def impossible_margins() -> dict[str, float]:
+    """Printed ± that are larger than a standard error of ten accuracies can be, percentage points."""
+    return {
+        f"{paper.label(p.row)}, {paper.DATASETS[p.dataset]}": p.margin for p in paper.PRINTED if p.margin > LARGEST_SE
+    }
 
 
 def largest_standard_error(num_seeds: int = 10, num_tries: int = 20_000, seed: int = 0) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -172,16 +173,11 @@ class Replay:
         return mem.add(state.memory, task, mem.choose(len(task.y), self.memory_per_task, state.seeds, task.index))
 
 
-def sgd(**settings) -> Replay:
-    """Training on each task alone, from where the last one ended."""
-    return Replay(memory_per_task=0, **settings)
+sgd = partial(Replay, memory_per_task=0)
+"""Training on each task alone, from where the last one ended."""
 
+joint = partial(Replay, memory_per_task=None, oversample=False, restart=True)
+"""Training afresh on all tasks so far: what remembering everything reaches."""
 
-def joint(**settings) -> Replay:
-    """Training afresh on all tasks so far: what remembering everything reaches."""
-    return Replay(memory_per_task=None, oversample=False, restart=True, **settings)
-
-
-def single_task(**settings) -> Replay:
-    """A fresh network for each task: what a task reaches with nothing to remember and nothing learned before."""
-    return Replay(memory_per_task=0, restart=True, **settings)
+single_task = partial(Replay, memory_per_task=0, restart=True)
+"""A fresh network for each task: what a task reaches with nothing to remember and nothing learned before."""

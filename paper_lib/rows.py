@@ -1,0 +1,379 @@
+"""What can be run: every row of every figure and table, as data.
+
+A ``Row`` says how its method is made, with which settings on which data set, what the quick preset changes, which
+scenarios it serves and how it is drawn. A new method is its file in ``methods/`` and one entry here: the tables, the
+figures, the scoreboard and the plans find it by its name.
+
+Where the paper or a public code gives settings, they stand here as such; those that were chosen on validation data are
+held against the stored trials by tests. No code was released for VCL's rows: their settings are those of VCL in the
+public S-FSVI code (Rudner et al. 2022) on the paper's network with the paper's coresets, with pixels in [0, 1] as there.
+Rows of SGD named ``_long`` and ``_reference`` take the epochs and batches of VCL's rows with the same heads, so that
+both are also compared at as many steps. ``_reference`` takes all of a task's points a step, a hundred steps, and begins
+at larger weights, as that code does with a head a task; five of its seeds together take 1.8 GB.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, get_type_hints
+
+from paper_lib.checks import near_match, one_of
+from paper_lib.data.stream import DATASETS, make_stream
+from paper_lib.methods import Method
+from paper_lib.methods.protocl import ProtoCL, as_published
+from paper_lib.methods.replay import Replay, joint, sgd, single_task
+from paper_lib.methods.vcl import VCL, ddm, improved
+
+Settings = Mapping[str, Any]
+
+STREAM_OPTIONS = tuple(
+    name for name in inspect.signature(make_stream).parameters if name not in ("dataset", "scenario", "eval_split")
+)
+"""Settings that go to the stream and not to the method."""
+
+
+class Style(NamedTuple):
+    """How a row is drawn; no two rows are drawn alike.
+
+    Attributes:
+        label: its name in figures and tables.
+        colour: of line and marker.
+        marker: or None.
+        line: matplotlib's line style.
+    """
+
+    label: str
+    colour: str
+    marker: str | None
+    line: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a figure or table.
+
+    Attributes:
+        name: as tables and parameters call it.
+        make: builds the method from settings; what a ``partial`` fixes defines the row and cannot be changed.
+        settings: data set to the complete settings there, of the method and of its stream.
+        quick: data set to what the quick preset changes.
+        scenarios: those that it serves, its own first.
+        style: how it is drawn.
+        stream: options of ``make_stream`` on every data set.
+        exhibits: where it is shown: ``tables`` (Tables 1 and 2), ``figure_1``, ``toys`` and so on.
+    """
+
+    name: str
+    make: Callable[..., Method]
+    settings: Mapping[str, Settings]
+    quick: Mapping[str, Settings]
+    scenarios: tuple[str, ...]
+    style: Style
+    stream: Settings = field(default_factory=dict)
+    exhibits: tuple[str, ...] = ("tables",)
+
+    def takes(self) -> dict[str, Any]:
+        """Settings that can be changed, of the method and of its stream, with their types."""
+        made, fixed = (self.make.func, self.make.keywords) if isinstance(self.make, partial) else (self.make, {})
+        hints = get_type_hints(made)
+        own = {f.name: hints[f.name] for f in dataclasses.fields(made) if f.init and f.name not in fixed}
+        return own | {name: get_type_hints(make_stream)[name] for name in STREAM_OPTIONS}
+
+    def build(self, dataset: str, preset: str, changes: Settings) -> tuple[Method, dict[str, Any]]:
+        """The configured method, and the options of its stream.
+
+        Args:
+            dataset: one of ``settings``.
+            preset: ``quick`` or ``paper``.
+            changes: settings to replace; those that the row does not take are left out.
+
+        Raises:
+            ValueError: the row is not there on this data set, or a setting cannot be.
+        """
+        if dataset not in self.settings:
+            raise ValueError(
+                f"row {self.name!r} has no settings on dataset={dataset!r}; it has {', '.join(self.settings)}"
+            )
+        chosen = dict(self.settings[dataset])
+        if preset == "quick":
+            chosen |= self.quick.get(dataset, {})
+        chosen |= {name: value for name, value in changes.items() if name in self.takes()}
+        stream = dict(self.stream) | {name: chosen.pop(name) for name in STREAM_OPTIONS if name in chosen}
+        return self.make(**chosen), stream
+
+
+def on(datasets: Iterable[str], **settings: Any) -> dict[str, Settings]:
+    """The same settings on several data sets."""
+    return {name: settings for name in datasets}
+
+
+def plus(base: Mapping[str, Settings], more: Mapping[str, Settings] | None = None, **everywhere: Any) -> dict:
+    """Settings with further ones, a data set or everywhere."""
+    return {name: {**own, **everywhere, **(more or {}).get(name, {})} for name, own in base.items()}
+
+
+ONE_HEAD, HEAD_A_TASK = ("domain_incremental", "class_incremental"), ("task_incremental",)
+ANY, CLASSES_FIRST = (*ONE_HEAD, *HEAD_A_TASK), ("class_incremental", "domain_incremental", "task_incremental")
+
+MNISTS = ("split_mnist", "split_fmnist")
+CIFARS = ("split_cifar10", "split_cifar100", "split_cifar10_100")
+TOYS = ("toy_pan", "toy_gaussians")
+UNIT = {"scaling": "unit"}
+
+# Okabe and Ito's palette.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#777777"
+
+# --- plain networks with pixels in [0, 1], as VCL sees them
+
+PLAIN = {
+    "split_digits": {"hidden": (64,), "epochs": 20, "batch_size": 32},
+    **on(MNISTS, epochs=10),
+    "toy_pan": {"hidden": (10, 10), "epochs": 200, "learning_rate": 1e-2},
+    "toy_gaussians": {"hidden": (10, 10), "epochs": 50, "learning_rate": 1e-2},
+}
+"""SGD and the bounds: Adam at 1e-3, batches of 128 and 10 epochs where nothing else is said."""
+PLAIN_QUICK = {"toy_pan": {"epochs": 50}}
+
+# --- VCL
+
+DIGITS_VCL = {"epochs": 30, "batch_size": 64, "learning_rate": 1e-2, "num_samples": 2, "num_samples_predict": 20}
+TOY_VCL = {"hidden": (10, 10), "batch_size": None, "learning_rate": 3e-2, "num_samples": 3}
+VCL_SETTINGS = {
+    "split_digits": {"hidden": (64,), **DIGITS_VCL},
+    **on(MNISTS),
+    "toy_pan": {**TOY_VCL, "epochs": 1000, "restart": False},
+    "toy_gaussians": {**TOY_VCL, "epochs": 500, "restart": True},
+}
+"""The reference's settings are VCL's defaults. The toys' learning rate and where a task starts were chosen on validation
+data (``experiments/vcl_toy_tuning.py``)."""
+VCL_QUICK = {**on(MNISTS, epochs=2), "toy_pan": {"epochs": 200}, "toy_gaussians": {"epochs": 100}}
+CORESETS = {
+    "split_digits": {"coreset_per_task": 50},
+    **on(MNISTS, coreset_per_task=200),
+    **on(TOYS, coreset_per_task=40),
+}
+WIDTHS = {"split_digits": {"hidden": (64,)}, **on(MNISTS), **on(TOYS, hidden=(10, 10))}
+RECIPE_QUICK = {"split_digits": {"epochs": 30}, **VCL_QUICK}
+FULL_BATCHES = {"batch_size": None, "likelihood_init": "truncated_normal"}
+
+
+def _at_the_steps_of(vcl: Mapping[str, Settings]) -> dict[str, Settings]:
+    """SGD's settings with the epochs and batches of a row of VCL."""
+    made = {name: VCL(**settings) for name, settings in vcl.items()}
+    return plus(PLAIN, {name: {"epochs": m.epochs, "batch_size": m.batch_size} for name, m in made.items()})
+
+
+# --- ProtoCL and replay, standardised pixels
+
+MNIST_SIZES = {"split_mnist": {"batch_size": 64}, "split_fmnist": {"batch_size": 128}}
+"""The release's batch sizes, which are not tuned."""
+DIGITS_MEMORY = {"epochs": 50, "memory_per_task": 50}
+CIFAR_REPLAY = {"network": "cifarnet", "hidden": (), "epochs": 80}
+CIFAR_PROTOCL = CIFAR_REPLAY | {"embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3}
+"""On every CIFAR stream the paper's four convolutions, two linear layers, and epochs."""
+
+PROTOCL = {
+    "split_digits": DIGITS_MEMORY | {"hidden": (64,), "embedding_dim": 32, "learning_rate": 1e-3},
+    **plus(
+        MNIST_SIZES,
+        {"split_mnist": {"forget": 0.999, "weight_decay": 1e-3}, "split_fmnist": {"forget": 1.0, "weight_decay": 0.0}},
+        **{"epochs": 6, "learning_rate": 1e-4, "dropout": 0.2, "oversample": True, "replay_weight": 4.0},
+        **{"evidence_mode": "cumulative", "class_prior": "counts"},
+    ),
+    **on(CIFARS, **CIFAR_PROTOCL),
+}
+"""On the MLP's data sets what the stored trials chose on validation data (``experiments/protocl_tuning.py``)."""
+PROTOCL_PAPER_EPOCHS = plus(
+    MNIST_SIZES,
+    {
+        "split_mnist": {"learning_rate": 1e-4, "replay_weight": 1.0, "evidence_mode": "cumulative"},
+        "split_fmnist": {"learning_rate": 3e-5, "replay_weight": 4.0, "evidence_mode": "recompute_final"},
+    },
+    **{"epochs": 50, "dropout": 0.2, "weight_decay": 1e-4, "oversample": True},
+    **{"forget": 1.0, "class_prior": "uniform"},
+)
+"""What they chose among those with the paper's epochs."""
+REPLAY = {
+    "split_digits": DIGITS_MEMORY | {"hidden": (64, 32), "batch_size": 64},
+    **plus(
+        MNIST_SIZES,
+        **{"epochs": 25, "learning_rate": 3e-4, "dropout": 0.5, "weight_decay": 1e-4},
+        **{"oversample": False, "replay_weight": 60.0},
+    ),
+    **on(CIFARS, **CIFAR_REPLAY),
+}
+"""What they chose for replay of the same memory, with as large a budget but for ProtoCL's further trials."""
+BOUNDS = {
+    "split_digits": {"hidden": (64, 32), "batch_size": 64, "epochs": 50},
+    **plus(MNIST_SIZES, epochs=10),
+    **on(CIFARS, **CIFAR_REPLAY),
+}
+"""The bounds beside them share their network and batches."""
+MEMORY_QUICK = {"split_digits": {"epochs": 20}, **on((*MNISTS, *CIFARS), epochs=1)}
+PUBLISHED = {
+    name: dataclasses.asdict(as_published(name)) | {"validation_fraction": share}
+    for name, share in (
+        *(("split_digits", 0.2), ("split_mnist", 1 / 6), ("split_fmnist", 1 / 6)),
+        *(("split_cifar10", 0.2), ("split_cifar10_100", 0.2)),
+    )
+}
+"""The release's configuration, which trains on what its fixed split leaves."""
+
+# --- two tasks of unlike size: a hidden layer of 100 units, 600 steps a task, set in experiments/task_imbalance.py
+
+TWO_TASKS = {"num_tasks": 2}
+IMBALANCE = on(DATASETS, hidden=(100,), batch_size=50, learning_rate=1e-3)
+IMBALANCE_QUICK = on(DATASETS, hidden=(64,), batch_size=10, learning_rate=2e-3)
+IMBALANCE_VCL = {"num_samples": 1, "num_samples_predict": 10, "likelihood_start": False}
+
+
+def _rows() -> Iterable[Row]:
+    plain = partial(Row, settings=PLAIN, quick=PLAIN_QUICK, stream=UNIT, exhibits=("figure_1",))
+    vcl = partial(Row, settings=VCL_SETTINGS, quick=VCL_QUICK, stream=UNIT)
+    without = partial(VCL, coreset_per_task=0)
+    memory = partial(Row, quick=MEMORY_QUICK, scenarios=CLASSES_FIRST)
+    long, reference = VCL_SETTINGS, plus(VCL_SETTINGS, **FULL_BATCHES)
+
+    yield memory("sgd", sgd, BOUNDS, style=Style("SGD (lower bound)", GREY, None, ":"))
+    yield plain("sgd_single_head", sgd, scenarios=ONE_HEAD, style=Style("SGD, one head", ORANGE, "o", "-"))
+    yield plain(
+        "sgd_single_head_long",
+        sgd,
+        settings=_at_the_steps_of(long),
+        quick=RECIPE_QUICK,
+        scenarios=ONE_HEAD,
+        style=Style("SGD, one head, VCL's steps", VERMILION, "o", "-"),
+    )
+    yield vcl(
+        "vcl_single_head",
+        without,
+        scenarios=ONE_HEAD,
+        style=Style("VCL, one head", BLUE, "o", "-"),
+        exhibits=("tables", "figure_1"),
+    )
+    yield vcl(
+        "vcl_coreset",
+        VCL,
+        settings=plus(VCL_SETTINGS, CORESETS),
+        scenarios=ANY,
+        style=Style("VCL, random coreset", SKY, "D", "-"),
+    )
+    yield vcl(
+        "vcl_coreset_k_centre",
+        partial(VCL, coreset_selection="k_centre"),
+        settings=plus(VCL_SETTINGS, CORESETS),
+        scenarios=ANY,
+        style=Style("VCL, k-centre coreset", PURPLE, "^", "-"),
+    )
+    yield plain("sgd_multi_head", sgd, scenarios=HEAD_A_TASK, style=Style("SGD, a head a task", ORANGE, "s", "--"))
+    yield plain(
+        "sgd_multi_head_long",
+        sgd,
+        settings=_at_the_steps_of(long),
+        quick=RECIPE_QUICK,
+        scenarios=HEAD_A_TASK,
+        style=Style("SGD, a head a task, VCL's steps", VERMILION, "s", "--"),
+    )
+    yield plain(
+        "sgd_multi_head_reference",
+        sgd,
+        settings=_at_the_steps_of(reference),
+        quick=RECIPE_QUICK,
+        scenarios=HEAD_A_TASK,
+        style=Style("SGD, a head a task, full batches", PURPLE, "D", "--"),
+    )
+    yield vcl(
+        "vcl_multi_head",
+        without,
+        scenarios=HEAD_A_TASK,
+        style=Style("VCL, a head a task", BLUE, "s", "--"),
+        exhibits=("figure_1",),
+    )
+    yield vcl(
+        "vcl_multi_head_reference",
+        without,
+        settings=reference,
+        scenarios=HEAD_A_TASK,
+        style=Style("VCL, a head a task, full batches", SKY, "v", "--"),
+        exhibits=("figure_1",),
+    )
+    for name, recipe, label, colour, marker in (
+        ("vcl_ddm", ddm, "VCL, Nguyen et al.'s recipe", SKY, "D"),
+        ("vcl_improved", improved, "VCL, Swaroop et al.'s recipe", PURPLE, "o"),
+    ):
+        own = dataclasses.asdict(recipe())
+        yield vcl(
+            name,
+            VCL,
+            settings={data: own | dict(width) for data, width in WIDTHS.items()},
+            quick=RECIPE_QUICK,
+            scenarios=HEAD_A_TASK,
+            style=Style(label, colour, marker, "--"),
+            exhibits=("figure_1",),
+        )
+    yield memory("protocl", ProtoCL, PROTOCL, style=Style("ProtoCL", GREEN, "o", "-"))
+    yield memory(
+        "protocl_paper_epochs",
+        ProtoCL,
+        plus(PROTOCL) | PROTOCL_PAPER_EPOCHS,
+        style=Style("ProtoCL, the paper's epochs", GREEN, "o", ":"),
+    )
+    yield memory("protocl_as_published", ProtoCL, PUBLISHED, style=Style("ProtoCL as published", SKY, "s", "-"))
+    yield memory(
+        "protocl_no_memory",
+        partial(ProtoCL, memory_per_task=0),
+        {name: {k: v for k, v in own.items() if k != "memory_per_task"} for name, own in PROTOCL.items()},
+        style=Style("ProtoCL without memory", PURPLE, "v", "-"),
+    )
+    yield memory("replay", Replay, REPLAY, style=Style("replay", VERMILION, "D", "-"))
+    yield memory("joint", joint, BOUNDS, style=Style("joint training (upper bound)", BLACK, None, "--"))
+    yield plain(
+        "joint_unit", joint, scenarios=ANY, style=Style("joint training, pixels in [0, 1] (upper bound)", BLACK, "x", "--")
+    )
+    yield plain(
+        "single_task", single_task, scenarios=ANY, style=Style("a network a task (upper bound)", GREY, None, "-.")
+    )
+    two = partial(
+        Row, settings=IMBALANCE, quick=IMBALANCE_QUICK, scenarios=ONE_HEAD, stream=TWO_TASKS, exhibits=("task_imbalance",)
+    )
+    yield two("imbalance_sgd", sgd, style=Style("SGD", VERMILION, "o", "-"))
+    yield two(
+        "imbalance_vcl",
+        without,
+        settings=plus(IMBALANCE, learning_rate=1e-2, **IMBALANCE_VCL),
+        quick=plus(IMBALANCE_QUICK, learning_rate=2e-2),
+        style=Style("VCL", BLUE, "s", "-"),
+    )
+    yield two("imbalance_joint", joint, style=Style("joint, both tasks at once", BLACK, "^", "-"))
+
+
+ROWS: dict[str, Row] = {row.name: row for row in _rows()}
+"""All rows by name, in the order of the paper's tables: bounds outermost."""
+
+
+def row(name: str) -> Row:
+    """The row of a name, or an error with a near match."""
+    return ROWS[one_of("rows", name, ROWS)]
+
+
+def shown_in(exhibit: str) -> tuple[str, ...]:
+    """Names of the rows that an exhibit shows, in order."""
+    return tuple(name for name, one in ROWS.items() if exhibit in one.exhibits)
+
+
+def takers(setting: str) -> list[str]:
+    """Rows that take a setting.
+
+    Raises:
+        ValueError: none does; the message has a near match.
+    """
+    found = [name for name, one in ROWS.items() if setting in one.takes()]
+    if not found:
+        known = sorted({name for one in ROWS.values() for name in one.takes()})
+        raise ValueError(f"there is no setting {setting!r}{near_match(setting, known)}")
+    return found

@@ -1,0 +1,132 @@
+"""From names to numbers: a ``Selection`` of rows becomes jobs, runs them, and finds what is stored of them.
+
+Notebooks, the command line, plans, tuning and chapters all fill in a ``Selection``; nothing else makes jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from paper_lib import runs
+from paper_lib.checks import one_of, some_of
+from paper_lib.data.stream import DATASETS, EVAL_SPLITS, SCENARIOS, serves
+from paper_lib.rows import ROWS, row, takers
+
+PRESETS = ("quick", "paper")
+VALIDATION_FRACTION = 0.1
+"""Share of the training data that tuning is scored on, left out of training there."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows to run or to look up.
+
+    Attributes:
+        dataset: stream of tasks.
+        scenario: which units compete, and whether the task is named; None for each row's own.
+        preset: ``quick`` for a look (seconds on digits), ``paper`` for the size of the paper or of the reference.
+        split: what is scored, ``test``, or ``validation``: a tenth of the training data, then left out of training.
+        seeds: seeds that advance together.
+        device: ``cpu`` or ``cuda:0``.
+        rows: names of ``rows.ROWS``.
+        changes: settings that replace the preset's, in the rows that take them.
+    """
+
+    dataset: str = "split_digits"
+    scenario: str | None = None
+    preset: str = "quick"
+    split: str = "test"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    device: str = "cpu"
+    rows: tuple[str, ...] = tuple(ROWS)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        one_of("dataset", self.dataset, DATASETS)
+        one_of("preset", self.preset, PRESETS)
+        one_of("split", self.split, EVAL_SPLITS)
+        some_of("rows", self.rows, ROWS)
+        if self.scenario is not None:
+            one_of("scenario", self.scenario, SCENARIOS)
+        for name, value in self.changes.items():
+            if not (there := takers(name)) or not set(there) & set(self.rows):
+                raise ValueError(
+                    f"{name}={value!r} changes no row of {', '.join(self.rows)}; rows that take it are "
+                    f"{', '.join(there)}"
+                )
+        jobs(self)  # raises for a setting that cannot be
+
+
+def jobs(selection: Selection) -> list[runs.Job]:
+    """One job a row."""
+    return [_job(name, selection) for name in selection.rows]
+
+
+def _job(name: str, selection: Selection) -> runs.Job:
+    one, dataset = row(name), selection.dataset
+    scenario = selection.scenario or next((s for s in one.scenarios if serves(dataset, s)), one.scenarios[0])
+    if scenario not in one.scenarios:
+        others = ", ".join(other for other, its in ROWS.items() if scenario in its.scenarios)
+        raise ValueError(
+            f"scenario={scenario!r} cannot be served by {name!r}, which serves {' or '.join(one.scenarios)}: a head a "
+            f"task asks for the task's name, and one head for none; {scenario} is served by {others}"
+        )
+    method, stream = one.build(dataset, selection.preset, selection.changes)
+    plain = one.build(dataset, selection.preset, {})
+    changed = {n: v for n, v in selection.changes.items() if _value(method, stream, n) != _value(*plain, n)}
+    if selection.split == "validation":
+        stream.setdefault("validation_fraction", VALIDATION_FRACTION)
+    return runs.Job(
+        row=name,
+        method=method,
+        stream={"dataset": dataset, "scenario": scenario, "eval_split": selection.split, **stream},
+        preset=selection.preset,
+        changes=runs.written(changed),
+    )
+
+
+def _value(method: Any, stream: Mapping[str, Any], name: str) -> Any:
+    return getattr(method, name, stream.get(name))
+
+
+def run(selection: Selection | Iterable[Selection]) -> pd.DataFrame:
+    """Run what has no record yet and return the scores of every row, seed and pair of tasks, as a tidy table."""
+    chosen = [selection] if isinstance(selection, Selection) else list(selection)
+    return pd.concat([runs.execute(jobs(one), one.seeds, one.device) for one in chosen], ignore_index=True)
+
+
+def stored(selection: Selection | Iterable[Selection]) -> pd.DataFrame:
+    """What the committed tables hold of a selection as its rows are set today, whatever its seeds.
+
+    A run with another setting, or of another version of its method, is not there, whatever its name. The selection's
+    device plays no part.
+
+    Raises:
+        ValueError: a row's runs are on unlike data.
+    """
+    chosen = [selection] if isinstance(selection, Selection) else list(selection)
+    parts = [runs.find(job) for one in chosen for job in jobs(one)]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=runs.COLUMNS)
+
+
+def missing(selection: Selection, seeds: Sequence[int] | None = None) -> list[tuple[runs.Job, tuple[int, ...]]]:
+    """Jobs of a selection, each with the seeds that the committed tables lack; those that lack none are left out."""
+    wanted = selection.seeds if seeds is None else seeds
+    lacking = [(job, tuple(s for s in wanted if s not in set(runs.find(job).seed))) for job in jobs(selection)]
+    return [(job, left) for job, left in lacking if left]
+
+
+def at_paper_scale(dataset: str, rows: Sequence[str], scenario: str | None = None, **changes: Any) -> pd.DataFrame:
+    """Stored runs of the paper preset on the test set: of those rows that have settings on the data set."""
+    there = [name for name in rows if dataset in row(name).settings]
+    there = [name for name in there if scenario is None or scenario in row(name).scenarios]
+    if not there:
+        return pd.DataFrame(columns=runs.COLUMNS)
+    return stored(Selection(dataset, scenario, "paper", rows=tuple(there), changes=changes))
+
+
+__all__ = ["Selection", "at_paper_scale", "jobs", "missing", "replace", "run", "stored"]

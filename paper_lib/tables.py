@@ -1,0 +1,346 @@
+"""From stored runs to what a chapter shows: matrices, summaries, comparisons with the paper, paired tests, verdicts.
+
+Every function takes a tidy table (``runs.COLUMNS``), live or stored. Seeds that diverged are counted and left out of
+every mean. Percent throughout; P_T is the paper's metric, the final accuracy, and stands beside the triangle mean, which
+several printed numbers turned out to be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from paper_lib import metrics, runs, sweep
+from paper_lib.rows import ROWS
+from paper_lib.sweep import Selection
+
+SCORES: dict[str, Callable[[NDArray], NDArray]] = {
+    "final_accuracy": metrics.final_accuracy,
+    "triangle_mean": metrics.triangle_mean,
+    "forgetting": lambda a: metrics.forgetting(a)[..., -1],
+    "learning_accuracy": metrics.learning_accuracy,
+}
+"""Scores of accuracy matrices, one number a seed."""
+
+LARGEST_SE = 50 * math.sqrt(10 / 9) / math.sqrt(10)
+"""The largest standard error of ten accuracies between 0 and 100 %: half of them at either end. A larger ± is none."""
+
+SETTING = ["dataset", "scenario", "split", "preset", "changes"]
+
+
+def matrices_of(table: pd.DataFrame, metric: str = "accuracy") -> tuple[NDArray, NDArray]:
+    """The matrices of one row's runs.
+
+    Args:
+        table: of one row and setting.
+        metric: which values.
+
+    Returns:
+        seeds ``(seed,)`` and ``(seed, task_trained, task_tested)``, NaN where there is no value.
+
+    Raises:
+        ValueError: there is no such metric, or a seed has two values in one place.
+    """
+    lines = table[table["metric"] == metric]
+    if lines.empty:
+        raise ValueError(f"no rows of metric={metric!r}; there are {sorted(table['metric'].unique())}")
+    place = ["seed", "task_trained", "task_tested"]
+    twice = lines[lines.duplicated(place)]
+    if len(twice):
+        raise ValueError(f"two values of {metric} for {dict(twice.iloc[0][place])}: the rows are of several settings")
+    seeds, tasks = np.unique(lines["seed"]), np.unique(lines[["task_trained", "task_tested"]])
+    found = np.full((len(seeds), len(tasks), len(tasks)), np.nan)
+    at = tuple(np.searchsorted(known, lines[name]) for name, known in zip(place, (seeds, tasks, tasks), strict=True))
+    found[at] = lines["value"]
+    return seeds, found
+
+
+def _learned(table: pd.DataFrame, metric: str) -> tuple[NDArray, NDArray]:
+    """As ``matrices_of`` without the seeds that diverged, and with a network a task kept as it was."""
+    seeds, a = matrices_of(table, metric)
+    whole = ~np.isnan(a[:, np.tri(a.shape[-1], dtype=bool)]).any(1)
+    a = metrics.networks_kept(a) if table["row"].iloc[0] == "single_task" else a
+    return seeds[whole], a[whole]
+
+
+def matrices(table: pd.DataFrame, metric: str = "accuracy") -> dict[str, NDArray]:
+    """Matrices ``(seed, task_trained, task_tested)`` of every row of a table of one setting, in the order of ``ROWS``.
+
+    The row ``single_task`` is that of a learner which keeps each task's network: see ``metrics.networks_kept``.
+    """
+    found = {str(name): _learned(part, metric)[1] for name, part in table.groupby("row", observed=True)}
+    return {name: found[name] for name in ROWS if name in found}
+
+
+def curves(table: pd.DataFrame) -> dict[str, NDArray]:
+    """Average accuracy ``P_k`` over the tasks so far, ``(seed, task)``, of every row of a table of one setting."""
+    return {name: metrics.average_accuracy(a) for name, a in matrices(table).items()}
+
+
+def by_seed(table: pd.DataFrame, score: str = "final_accuracy", metric: str = "accuracy") -> dict[str, pd.Series]:
+    """One number a seed for every row of a table of one setting, percent for accuracies."""
+    found = {}
+    for name, part in table.groupby("row", observed=True):
+        seeds, a = _learned(part, metric)
+        found[str(name)] = pd.Series((100 if metric == "accuracy" else 1) * SCORES[score](a), index=seeds)
+    return {name: found[name] for name in ROWS if name in found}
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Scores over seeds of every row and setting; unlike settings, keys among them, are never averaged.
+
+    Returns:
+        A line a row and setting: those of ``runs.NAMES``, a column a score of ``mean``, ``sd`` in percent, NLL and ECE
+        after the last task, ``n`` seeds and how many ``diverged``.
+    """
+    lines = []
+    own_data = {k for k, part in table.groupby("key", observed=True) if part.seed.nunique() == 1}
+    by = [*runs.NAMES, table["key"].where(~table["key"].isin(own_data), "")]
+    for group, part in table.groupby(by, sort=False, dropna=False, observed=True):
+        seeds = part.seed.nunique()
+        if part.duplicated(["seed", "task_trained", "task_tested", "metric"]).any():
+            split = [one for _, one in part.groupby("key", observed=True)]
+        else:
+            split = [part]
+        for one in split:
+            line = dict(zip(runs.NAMES, group, strict=False))
+            _, a = _learned(one, "accuracy")
+            for name, score in SCORES.items():
+                found = metrics.summarise(100 * score(a)) if len(a) else metrics.Summary(*[math.nan] * 3, 0)
+                line |= {name: found.mean, f"{name} sd": found.sd}
+            for name in ("nll", "ece"):
+                if len(a) and (one.metric == name).any():
+                    line[name] = float(metrics.final_accuracy(_learned(one, name)[1]).mean())
+            lines.append(line | {"n": len(a), "diverged": seeds - len(a)})
+    return pd.DataFrame(lines)
+
+
+# --- beside the paper
+
+
+class Printed(NamedTuple):
+    """A number that the paper prints.
+
+    Attributes:
+        exhibit: such as ``Table 1``.
+        row: the row that it belongs to.
+        dataset: stream.
+        value: percent.
+        margin: the printed ±, percentage points.
+        metric: what it turned out to be, ``final_accuracy`` or ``triangle_mean``, or empty where that cannot be told.
+        epochs: the paper's, if it says.
+    """
+
+    exhibit: str
+    row: str
+    dataset: str
+    value: float
+    margin: float
+    metric: str = ""
+    epochs: int | None = None
+
+
+class Judgement(NamedTuple):
+    """A verdict and the numbers behind it.
+
+    Attributes:
+        verdict: one of ``VERDICTS``.
+        ours: the numbers, in words.
+    """
+
+    verdict: str
+    ours: str
+
+
+VERDICTS = ("reproduced", "with a caveat", "not reproduced", "not comparable", "open")
+
+
+def comparison(
+    table: pd.DataFrame, printed: Iterable[Printed], rows: Sequence[str], num_seeds: int = 10
+) -> pd.DataFrame:
+    """The paper's numbers beside stored runs of one data set.
+
+    Args:
+        table: runs at the paper's scale of one data set and scenario.
+        printed: the paper's numbers on it.
+        rows: in the order of the table; one with neither a printed number nor runs is left out.
+        num_seeds: seeds of the paper.
+
+    Returns:
+        A line a row: ``paper`` and its ``margin``; ``triangle`` and ``final`` with ``sd`` and ``se``; ``n`` seeds,
+        ``diverged`` ones, ``z`` of both: the gap in standard errors of the difference with the margin read as a standard
+        deviation over the paper's seeds; ``verdict`` and its ``words`` (``judge_number``); NLL and ECE after the last
+        task; seconds of training a seed and the most memory that a stack held.
+    """
+    numbers, lines = {p.row: p for p in printed}, {}
+    found = {str(name): part for name, part in table.groupby("row", observed=True)}
+    for name in (name for name in rows if name in found or name in numbers):
+        paper = numbers.get(name, Printed("", name, "", math.nan, math.nan))
+        line: dict[str, Any] = {"paper": paper.value, "margin": paper.margin, "n": 0, "diverged": 0}
+        if name in found:
+            part = found[name]
+            _, a = _learned(part, "accuracy")
+            triangle, final = (metrics.summarise(100 * SCORES[s](a)) for s in ("triangle_mean", "final_accuracy"))
+            for word, s in (("triangle", triangle), ("final", final)):
+                z = (s.mean - paper.value) / np.hypot(paper.margin / math.sqrt(num_seeds), s.se)
+                line |= {word: s.mean, f"{word} sd": s.sd, f"{word} se": s.se, f"{word} z": z}
+            line |= {"n": len(a), "diverged": part.seed.nunique() - len(a)} | costs(part)
+            for metric in ("nll", "ece"):
+                if (part.metric == metric).any():
+                    line[metric] = float(metrics.final_accuracy(_learned(part, metric)[1]).mean())
+            judged = judge_number(paper, triangle, final, epochs_of(part), num_seeds)
+        else:
+            judged = Judgement("open", "not run")
+        lines[name] = line | {"verdict": judged.verdict, "words": judged.ours}
+    return pd.DataFrame.from_dict(lines, orient="index").rename_axis(index="row")
+
+
+def judge_number(
+    paper: Printed, triangle: metrics.Summary, final: metrics.Summary, epochs: int | None, num_seeds: int = 10
+) -> Judgement:
+    """Whether runs reproduce a printed number, by both readings of its ± and of its metric.
+
+    Within the printed ± (the lenient reading): the gap is at most the ± plus two of our standard errors. By ``z`` (the
+    strict one): the ± is taken as a standard deviation over the paper's seeds, and the gap is at most two standard
+    errors of the difference. ``reproduced`` asks for both, as the final accuracy that the paper defines; with a caveat
+    if only one of them holds, or only as a triangle mean. Fewer seeds or epochs than the paper's, or a ± that can be no
+    standard error, are ``not comparable``.
+    """
+    if math.isnan(paper.value):
+        return Judgement("", "")
+    if final.n < num_seeds:
+        return Judgement("not comparable", f"reduced: {final.n} seed{'s' * (final.n > 1)}")
+    if paper.epochs and epochs is not None and epochs < paper.epochs:
+        return Judgement("not comparable", f"reduced: {epochs} of {paper.epochs} epochs")
+    if paper.margin > LARGEST_SE:
+        return Judgement("not comparable", "uninformative ±")
+    readings = [("", final), (" as a triangle mean", triangle)]
+    words = []
+    for name, s in readings:
+        z = (s.mean - paper.value) / np.hypot(paper.margin / math.sqrt(num_seeds), s.se)
+        within = abs(s.mean - paper.value) <= paper.margin + 2 * s.se
+        if within and abs(z) <= 2:
+            return Judgement("with a caveat" if name else "reproduced", f"reproduced{name}")
+        words += [f"within ±{name}, z {z:+.1f}"] if within else []
+    if words:
+        return Judgement("with a caveat", words[0])
+    return Judgement("not reproduced", "below" if final.mean < paper.value else "above")
+
+
+def epochs_of(table: pd.DataFrame) -> int | None:
+    """Epochs of a row's runs, out of their stored identity; None where its method has none."""
+    found = _identities(table)
+    epochs = {json_epochs for i in found if isinstance(json_epochs := i["method"][2].get("epochs"), int)}
+    return min(epochs) if epochs else None
+
+
+def _identities(table: pd.DataFrame) -> list[Mapping[str, Any]]:
+    names = {(d, s) for d, s in table[["dataset", "split"]].drop_duplicates().itertuples(index=False)}
+    sources = {}
+    for dataset, split in names:
+        sources |= runs.provenance(f"{dataset}-validation" if split == "validation" else dataset)
+    return [sources[key]["identity"] for key in table["key"].unique() if key in sources]
+
+
+def costs(table: pd.DataFrame) -> dict[str, float]:
+    """Seconds of training and scoring a seed, and the most memory of a stack in GB, out of the provenance."""
+    sources = runs.provenance(str(table["dataset"].iloc[0]))
+    made = [r for key in table["key"].unique() if key in sources for r in sources[key]["runs"]]
+    if not made:
+        return {"seconds": math.nan, "memory": math.nan}
+    seconds = sum(r["seconds"] for r in made) / sum(len(r["seeds"]) for r in made)
+    return {"seconds": seconds, "memory": max(r["peak_memory_bytes"] or 0 for r in made) / 1e9}
+
+
+def settings(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """What a table's rows were run with, out of their provenance: ``pixels``, ``memory``, and settings by name."""
+    lines = {}
+    for name, part in table.groupby("row", observed=True):
+        identity = _identities(part)[0]
+        own, scaling = identity["method"][2], identity["stream"].get("scaling", "standard")
+        kept, total = own.get("coreset_per_task", own.get("memory_per_task")), own.get("memory_total")
+        memory = f"{total} in all" if total else "all" if kept is None else f"{kept} a task" if kept else "none"
+        pixels = "[0, 1]" if scaling == "unit" else "standardised"
+        lines[name] = {"pixels": pixels, "memory": memory} | {n: own[n] for n in names if n in own}
+    found = pd.DataFrame.from_dict(lines, orient="index").rename_axis(index="row")
+    return found.reindex([name for name in ROWS if name in lines])
+
+
+def paired(table: pd.DataFrame, row: str, other: str, score: str = "final_accuracy") -> metrics.PairedDifference | None:
+    """How much a row is above another on their common seeds, percentage points; None with fewer than two of them."""
+    values = by_seed(table[table["row"].isin((row, other))], score)
+    if row not in values or other not in values:
+        return None
+    common = values[row].index.intersection(values[other].index)
+    return metrics.paired_difference(values[row][common], values[other][common]) if len(common) > 1 else None
+
+
+# --- statements about stored results
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about stored results: one of the paper, or one that a chapter makes.
+
+    Attributes:
+        name: short, unique in its chapter.
+        exhibit: where the paper makes it, or the chapter's section.
+        says: the statement, in our words.
+        chapter: the notebook that shows it.
+        needs: whose stored runs it is judged by; none for what is checked in closed form.
+        judge: takes the stored table to a verdict and the numbers behind it.
+        tested: the test that holds it, for what is checked in closed form.
+    """
+
+    name: str
+    exhibit: str
+    says: str
+    chapter: str
+    judge: Callable[[pd.DataFrame], Judgement]
+    needs: tuple[Selection, ...] = ()
+    tested: str = ""
+
+    def judged(self) -> Judgement:
+        """The verdict of today's stored runs; ``open`` where a needed row has none."""
+        table = sweep.stored(self.needs)
+        there = set(zip(table["row"], table["dataset"], strict=True))
+        lacking = [f"{r} on {s.dataset}" for s in self.needs for r in s.rows if (r, s.dataset) not in there]
+        return Judgement("open", f"not run: {', '.join(lacking)}") if lacking else self.judge(table)
+
+    def command(self) -> str:
+        """What recomputes it."""
+        return "\n".join(map(command, self.needs))
+
+
+def command(selection: Selection) -> str:
+    """The command line that runs a selection.
+
+    >>> command(Selection("split_mnist", "class_incremental", "paper", seeds=tuple(range(10)), rows=("sgd", "joint")))
+    'paper-lib run dataset=split_mnist scenario=class_incremental preset=paper seeds=0:10 rows=sgd,joint'
+    """
+    seeds = selection.seeds
+    listed = f"{seeds[0]}:{seeds[-1] + 1}" if list(seeds) == list(range(seeds[0], seeds[-1] + 1)) else ",".join(map(str, seeds))
+    words = {
+        **{"dataset": selection.dataset, "scenario": selection.scenario, "preset": selection.preset},
+        **{"split": None if selection.split == "test" else selection.split, "seeds": listed},
+        **{"rows": ",".join(selection.rows)},
+    }
+    told = [f"{name}={value}" for name, value in words.items() if value is not None]
+    return " ".join(["paper-lib run", *told, *runs.written(selection.changes).split()])
+
+
+def verdicts(claims: Iterable[Claim]) -> pd.DataFrame:
+    """Statements with their numbers and verdicts, as a chapter shows them."""
+    lines = [(claim.says, *reversed(claim.judged())) for claim in claims]
+    return pd.DataFrame(lines, columns=["statement", "stored runs", "verdict"]).set_index("statement")
+
+
+def holds(condition: bool, numbers: str) -> Judgement:
+    """A chapter's own statement about stored results: it holds, or the chapter is wrong."""
+    return Judgement("holds" if condition else "fails", numbers)
