@@ -212,7 +212,7 @@ def _store(
     job: Job, identity: Mapping, place: Path, seed: int, at: int, outcome: driver.Outcome, provenance: Mapping
 ) -> None:
     """Write one seed's record, its arrays first."""
-    kept = {f"{name}/{t}": v[at] for name, values in outcome.kept.items() for t, v in enumerate(values) if v is not None}
+    kept = {f"{name}/{t}": v[at] for t, arrays in enumerate(outcome.kept) for name, v in arrays.items()}
     if kept:
         with _whole(place / f"seed{seed}.npz", "wb") as file:
             np.savez(file, **kept)
