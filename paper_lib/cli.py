@@ -1,13 +1,15 @@
-"""The command line: run experiments, fetch data and tabulate stored runs, without Jupyter.
+"""The command line: run rows and chapters, look at stored results, fetch data, without Jupyter.
 
-``paper-lib run protocl dataset=split_mnist preset=paper seeds=0:10`` does what the notebook does with the same
-parameters. What a user can put right ends with one line on stderr and status 2; all else shows where it happened.
+``paper-lib run protocl dataset=split_mnist preset=paper seeds=0:10`` runs what the chapter runs with these parameters,
+and ``paper-lib run rows=replay,joint dataset=split_mnist`` any rows of ``paper_lib/rows.py``. What a user can put right
+ends with one line on stderr and status 2; all else shows where it happened.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -25,11 +27,19 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments say (the process's own if None) and return the exit status."""
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a finished run does not end in a sign that a terminal lacks
     try:
-        return options.command(options)
+        status = options.command(options)
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         print("paper-lib: stopped", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:
         message = _for_the_user(error)
         if message is None or options.traceback:
@@ -53,17 +63,31 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--traceback", action="store_true", help="show where an error was raised")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run an experiment and print its scores")
-    run.add_argument("experiment", metavar="EXPERIMENT", help="one of paper-lib list")
-    run.add_argument("parameters", metavar="key=value", nargs="*", help="such as dataset=split_mnist seeds=0:10")
+    run = commands.add_parser("run", help="run rows, or what a chapter runs, and print the scores")
+    run.add_argument(
+        "parameters",
+        metavar="CHAPTER or key=value",
+        nargs="+",
+        help="a chapter of paper-lib list, and parameters such as dataset=split_mnist seeds=0:10 rows=replay epochs=3",
+    )
     run.set_defaults(command=_run)
 
-    show = commands.add_parser("list", help="list experiments and their parameters")
-    show.add_argument("experiments", metavar="EXPERIMENT", nargs="*", help="default: all")
+    show = commands.add_parser("list", help="list chapters and rows, or what one of them takes")
+    show.add_argument("names", metavar="NAME", nargs="*", help="a chapter or a row; default: all")
     show.set_defaults(command=_list)
 
-    tabulate = commands.add_parser("tabulate", help="merge an experiment's stored runs into its table under results/")
-    tabulate.add_argument("experiment", metavar="EXPERIMENT", help="one of paper-lib list")
+    results = commands.add_parser("results", help="the stored results: what there is, what is lacking, exports")
+    results.add_argument("action", choices=("list", "missing", "export"))
+    results.add_argument(
+        "parameters",
+        metavar="key=value",
+        nargs="*",
+        help="dataset=..., rows=..., scenario=..., seeds=...; of export also format=csv, latex or json",
+    )
+    results.set_defaults(command=_results)
+
+    tabulate = commands.add_parser("tabulate", help="merge runs into the tables under results/")
+    tabulate.add_argument("table", metavar="DATASET", nargs="?", help="such as split_mnist; default: all")
     tabulate.set_defaults(command=_tabulate)
 
     data = commands.add_parser("data", help="published data sets: where they are, download, check")
@@ -73,23 +97,39 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def experiment_names() -> list[str]:
-    """Names of the modules of ``paper_lib.experiments``."""
-    from paper_lib import experiments
+def chapters() -> dict[str, str]:
+    """Chapters that can be run without their notebook, and the module of each."""
+    from paper_lib import analysis, experiments
 
-    return sorted(module.name for module in pkgutil.iter_modules(experiments.__path__))
+    return {
+        module.name: f"{package.__name__}.{module.name}"
+        for package in (experiments, analysis)
+        for module in pkgutil.iter_modules(package.__path__)
+        if not module.name.endswith("_tuning")
+    }
 
 
-def _experiment(name: str) -> ModuleType:
-    one_of("experiment", name, experiment_names())
-    return importlib.import_module(f"paper_lib.experiments.{name}")
+def _chapter(name: str) -> ModuleType:
+    return importlib.import_module(chapters()[one_of("chapter", name, chapters())])
 
 
 def _run(options: argparse.Namespace) -> int:
-    from paper_lib.notebook import config_from
+    from paper_lib import sweep
+    from paper_lib.notebook import config_from, selection_from
 
-    module = _experiment(options.experiment)
-    _report(module.run(config_from(module.Config, _assignments(options.parameters))))
+    words = options.parameters
+    named = words[0] if "=" not in words[0] else None
+    values = _assignments(words[1:] if named else words)
+    if named is None:
+        if "rows" not in values:
+            raise ValueError("give a chapter of paper-lib list, or rows=..., such as rows=replay,joint")
+        _report(sweep.run(selection_from(sweep.Selection(), values)))
+        return 0
+    module = _chapter(named)
+    if hasattr(module, "LIVE"):
+        _report(getattr(module, "run", sweep.run)(selection_from(module.LIVE, values)))
+    else:
+        _report(module.run(config_from(module.Config, values)))
     return 0
 
 
@@ -107,55 +147,94 @@ def _assignments(words: Sequence[str]) -> dict[str, str]:
 
 
 def _report(result: Any) -> None:
-    """Print an experiment's result: the summary of a table of accuracies, and other tables as they are."""
+    """Print a result: the summary of a table of scores, and other tables as they are."""
     import pandas as pd
 
-    from paper_lib.metrics import GROUP, summary_table
+    from paper_lib import runs, tables
 
     if not isinstance(result, pd.DataFrame):
         for name, part in getattr(result, "_asdict", dict)().items():
             if isinstance(part, pd.DataFrame):
                 print(f"{name}\n{part.to_string(index=False, max_rows=60)}\n")
-    elif set(GROUP) <= set(result.columns) and (result["metric"] == "accuracy").any():
-        print("percent, mean ± sd over seeds (number of seeds)")
-        print(score_lines(summary_table(result)))
+    elif set(runs.COLUMNS) <= set(result.columns):
+        print("percent, mean ± sd over seeds")
+        print(score_lines(tables.summary(result)))
     else:
         print(result.to_string(index=False, max_rows=60))
 
 
-def score_lines(table: pd.DataFrame) -> str:
-    """A summary table as text, one line a method and setting and one column a metric."""
-    by = [name for name in table.columns[: list(table.columns).index("metric")] if name != "experiment"]
-    cells = [
-        f"{100 * mean:.2f} ± {100 * sd:.2f} ({n})" if n > 1 else f"{100 * mean:.2f} (1)"
-        for mean, sd, n in zip(table["mean"], table["sd"], table["n"], strict=True)
-    ]
-    wide = table.assign(cell=cells).pivot(index=by, columns="metric", values="cell")
-    shown = [m for m in ("final_accuracy", "triangle_mean", "learning_accuracy") if m in wide.columns]
-    order = list(dict.fromkeys(table[by].itertuples(index=False, name=None)))
-    return wide.loc[order, shown].fillna("").reset_index().rename_axis(columns=None).to_string(index=False)
+def score_lines(summary: pd.DataFrame) -> str:
+    """``tables.summary`` as text, one line a row and setting; columns that are the same in all lines are left out."""
+    import pandas as pd
+
+    shown = pd.DataFrame(index=summary.index)
+    for name in ("row", "dataset", "scenario", "split", "preset", "changes"):
+        if name == "row" or summary[name].nunique() > 1 or (name in ("dataset", "scenario")):
+            shown[name] = summary[name]
+    for name in ("final_accuracy", "triangle_mean"):
+        pairs = zip(summary[name], summary[f"{name} sd"], strict=True)
+        shown[name.replace("_", " ")] = [f"{m:.2f} ± {sd:.2f}" if sd == sd else f"{m:.2f}" for m, sd in pairs]
+    shown["seeds"] = summary.n
+    if summary.diverged.any():
+        shown["diverged"] = summary.diverged
+    return shown.to_string(index=False)
 
 
 def _list(options: argparse.Namespace) -> int:
-    import dataclasses
     import inspect
 
-    for name in options.experiments or experiment_names():
-        module = _experiment(name)
+    from paper_lib.rows import ROWS
+
+    for name in options.names or [*chapters(), *ROWS]:
+        if name in ROWS:
+            row = ROWS[name]
+            print(f"{name}: {row.style.label}; {', '.join(row.scenarios)}; {', '.join(row.settings)}")
+            if options.names:
+                _print_settings(name)
+            continue
+        one_of("name", name, [*chapters(), *ROWS])
+        module = _chapter(name)
         print(f"{name}: {(inspect.getdoc(module) or '').partition(chr(10))[0]}")
-        if hasattr(module, "Config"):
-            for field in dataclasses.fields(module.Config):
-                print(f"    {field.name}={_as_word(field)}  {_described(module.Config, field.name)}".rstrip())
+        if options.names:
+            _print_parameters(module)
     return 0
 
 
-def _as_word(field: Any) -> str:
-    """A field's default as the command line would give it."""
+def _print_settings(name: str) -> None:
+    """What a row takes, with the type's words and its description."""
+    from functools import partial
+
+    from paper_lib.notebook import in_words
+    from paper_lib.rows import ROWS
+
+    row = ROWS[name]
+    made = row.make.func if isinstance(row.make, partial) else row.make
+    for setting, hint in row.takes.items():
+        print(f"    {setting}  {in_words(hint)}. {_described(made, setting)}".rstrip())
+
+
+def _print_parameters(module: ModuleType) -> None:
     import dataclasses
 
-    if field.default is dataclasses.MISSING:
+    from paper_lib.notebook import field_types, in_words
+
+    config = type(module.LIVE) if hasattr(module, "LIVE") else module.Config
+    for field in dataclasses.fields(config):
+        default = getattr(module.LIVE, field.name) if hasattr(module, "LIVE") else field.default
+        if field.name == "changes":
+            print("    and settings that the rows take, such as epochs=3; see paper-lib list ROW")
+            continue
+        words = in_words(field_types(config)[field.name])
+        print(f"    {field.name}={_as_word(default)}  {words}. {_described(config, field.name)}".rstrip())
+
+
+def _as_word(value: Any) -> str:
+    """A default as the command line would give it."""
+    import dataclasses
+
+    if value is dataclasses.MISSING:
         return "..."
-    return ",".join(map(str, field.default)) if isinstance(field.default, tuple) else str(field.default)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _described(config_type: type, name: str) -> str:
@@ -173,11 +252,45 @@ def _described(config_type: type, name: str) -> str:
     return " ".join(words)
 
 
+def _results(options: argparse.Namespace) -> int:
+    """Stored results: a line a row; what the given selection lacks, as commands; or all of them in a file format."""
+    import pandas as pd
+
+    from paper_lib import runs, sweep, tables
+    from paper_lib.data.stream import DATASETS
+    from paper_lib.notebook import selection_from
+    from paper_lib.rows import ROWS, shown_in
+
+    values = _assignments(options.parameters)
+    form = one_of("format", values.pop("format", "csv"), ("csv", "latex", "json"))
+    if options.action == "missing":
+        live = sweep.Selection("split_mnist", None, "paper", seeds=tuple(range(10)), rows=shown_in("tables"))
+        for dataset in [values.pop("dataset")] if "dataset" in values else DATASETS:
+            rows = tuple(r for r in ROWS if dataset in ROWS[r].settings and sweep.serves_any(r, dataset))
+            wanted = selection_from(sweep.replace(live, dataset=dataset, rows=rows), values)
+            for job, seeds in sweep.missing(wanted):
+                one = sweep.replace(wanted, rows=(job.row,), seeds=seeds, scenario=job.named["scenario"])
+                print(tables.command(one))
+        return 0
+    parts = [runs.stored(name) for name in runs.tables()]
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=runs.COLUMNS)
+    for name, value in values.items():
+        one_of("column", name, runs.NAMES)
+        table = table[table[name].isin(value.split(","))]
+    if options.action == "list":
+        print(score_lines(tables.summary(table)) if len(table) else "no stored results of that kind")
+        return 0
+    summary = tables.summary(table).round(4)
+    write = {"csv": summary.to_csv, "latex": summary.to_latex, "json": lambda index: summary.to_json(orient="records")}
+    print(write[form](index=False))
+    return 0
+
+
 def _tabulate(options: argparse.Namespace) -> int:
     from paper_lib import runs
 
-    one_of("experiment", options.experiment, experiment_names())
-    print(runs.tabulate(options.experiment))
+    for path in runs.tabulate(options.table):
+        print(path)
     return 0
 
 

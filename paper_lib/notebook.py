@@ -21,6 +21,8 @@ from paper_lib.checks import near_match
 if TYPE_CHECKING:
     import pandas as pd
 
+    from paper_lib.sweep import Selection
+
 Config = TypeVar("Config")
 
 INJECTED = "# Parameters\n"
@@ -68,7 +70,7 @@ def config_from(config_type: type[Config], values: Mapping[str, object]) -> Conf
     refuse_unknown(values, hints)
     for field in dataclasses.fields(config_type):
         if field.name in hints and field.name not in values and _has_no_default(field):
-            raise ParameterError(f"{field.name} has no default; give {_in_words(hints[field.name])}")
+            raise ParameterError(f"{field.name} has no default; give {in_words(hints[field.name])}")
     chosen = {name: _checked(name, _coerce(name, value, hints[name])) for name, value in values.items()}
     try:
         return config_type(**chosen)
@@ -76,27 +78,66 @@ def config_from(config_type: type[Config], values: Mapping[str, object]) -> Conf
         raise ParameterError(error) from error
 
 
-def from_notebook(config_type: type[Config], namespace: Mapping[str, object]) -> Config:
-    """A configuration from a notebook's variables.
-
-    Takes those variables that are fields. Papermill runs on after a misspelt parameter, so the cell that it injects is
-    looked up among the cells run so far, and a name in it that the notebook has not assigned before is an error.
+def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
+    """A selection from names and loosely typed values; what is not named stays as it is in ``live``.
 
     Args:
-        config_type: as for ``config_from``.
+        live: what is selected unless the values say otherwise.
+        values: fields of a selection, and settings that its rows take, which become its changes; a setting of None is
+            the preset's.
+
+    Raises:
+        ParameterError: a name or value that cannot be used; the message says what can.
+
+    >>> from paper_lib.sweep import Selection
+    >>> chosen = selection_from(Selection(rows=("sgd", "joint")), {"seeds": "0:2", "epochs": "3", "dropout": None})
+    >>> chosen.seeds, chosen.rows, chosen.changes
+    ((0, 1), ('sgd', 'joint'), {'epochs': 3})
+    """
+    from paper_lib.rows import ROWS
+
+    hints = {name: hint for name, hint in field_types(type(live)).items() if name != "changes"}
+    own = {name: _checked(name, _coerce(name, values[name], hints[name])) for name in values if name in hints}
+    rows = own.get("rows", live.rows)
+    takes = {name: hint for row in rows if row in ROWS for name, hint in ROWS[row].takes.items()}
+    everywhere = {name: hint for row in ROWS.values() for name, hint in row.takes.items()}
+    refuse_unknown((name for name in values if name not in hints), takes if rows != live.rows else everywhere)
+    given = {n: v for n, v in values.items() if n not in hints and v not in (None, "None", "none", "null")}
+    changes = {name: _coerce(name, value, everywhere[name]) for name, value in given.items()}
+    try:
+        return dataclasses.replace(live, **own, changes={**live.changes, **changes})
+    except ValueError as error:
+        raise ParameterError(error) from error
+
+
+def from_notebook(chosen: type[Config] | Selection, namespace: Mapping[str, object]) -> Config | Selection:
+    """A configuration or a selection from a notebook's variables.
+
+    Takes those variables that are fields of the configuration; of a selection its fields, and the settings that the
+    parameters cell names. Papermill runs on after a misspelt parameter, so the cell that it injects is looked up among
+    the cells run so far, and a name in it that the notebook has not assigned before is an error.
+
+    Args:
+        chosen: a configuration type, as for ``config_from``, or a selection, as for ``selection_from``.
         namespace: the notebook's ``globals()``.
 
     Raises:
-        ParameterError: as ``config_from``.
+        ParameterError: as ``config_from`` and ``selection_from``.
     """
-    hints = field_types(config_type)
+    selecting = not isinstance(chosen, type)
+    hints = field_types(type(chosen) if selecting else chosen)
+    if selecting:
+        from paper_lib.rows import ROWS
+
+        hints = hints | {name: hint for row in ROWS.values() for name, hint in row.takes.items()}
     own: set[str] = set()
     for cell in namespace.get("In", ()):
         if cell.startswith(INJECTED):
             refuse_unknown(_assigned(cell), {name: None for name in (*hints, *sorted(own - set(hints)))})
         else:
             own |= _assigned(cell)
-    return config_from(config_type, {name: namespace[name] for name in hints if name in namespace})
+    values = {name: namespace[name] for name in hints if name in namespace}
+    return selection_from(chosen, values) if selecting else config_from(chosen, values)
 
 
 def shown(table: pd.DataFrame, spec: str = ".2f") -> pd.DataFrame:
@@ -153,7 +194,7 @@ def _coerce(name: str, value: object, hint: Any) -> Any:
     except (ValueError, OverflowError):
         choices = [c for part in _parts(hint) if get_origin(part) is Literal for c in get_args(part)]
         near = near_match(value, map(str, choices))
-        raise ParameterError(f"{name}={value!r} is not {_in_words(hint)}{near}") from None
+        raise ParameterError(f"{name}={value!r} is not {in_words(hint)}{near}") from None
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
@@ -244,22 +285,22 @@ def _str(value: object) -> str:
     return value if isinstance(value, str) else _refuse()
 
 
-def _in_words(hint: Any) -> str:
+def in_words(hint: Any) -> str:
     """What a type allows, as a message says it.
 
-    >>> _in_words(Literal["a", "b"] | None), _in_words(tuple[int, ...])
+    >>> in_words(Literal["a", "b"] | None), in_words(tuple[int, ...])
     ('one of a, b or none', 'a list of whole numbers, such as 0,1,2 or 0:10')
     """
     if len(_parts(hint)) > 1:
-        return " or ".join(map(_in_words, _parts(hint)))
+        return " or ".join(map(in_words, _parts(hint)))
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple:
         arguments = get_args(hint)
         if arguments[-1:] == (Ellipsis,):
             many = {int: "whole numbers, such as 0,1,2 or 0:10", float: "numbers, such as 0.1,1", str: "words"}
-            return f"a list of {many.get(arguments[0]) or _in_words(arguments[0])}"
-        return f"a list of {', '.join(map(_in_words, arguments))}"
+            return f"a list of {many.get(arguments[0]) or in_words(arguments[0])}"
+        return f"a list of {', '.join(map(in_words, arguments))}"
     return {type(None): "none", bool: "true or false", int: "a whole number", float: "a number", str: "a word"}[hint]
 
 

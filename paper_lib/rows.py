@@ -15,10 +15,9 @@ at larger weights, as that code does with a head a task; five of its seeds toget
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, get_type_hints
 
 from paper_lib.checks import near_match, one_of
@@ -30,10 +29,12 @@ from paper_lib.methods.vcl import VCL, ddm, improved
 
 Settings = Mapping[str, Any]
 
-STREAM_OPTIONS = tuple(
-    name for name in inspect.signature(make_stream).parameters if name not in ("dataset", "scenario", "eval_split")
-)
-"""Settings that go to the stream and not to the method."""
+STREAM_OPTIONS = {
+    name: hint
+    for name, hint in get_type_hints(make_stream).items()
+    if name not in ("dataset", "scenario", "eval_split", "return")
+}
+"""Settings that go to the stream and not to the method, with their types."""
 
 
 class Style(NamedTuple):
@@ -76,12 +77,13 @@ class Row:
     stream: Settings = field(default_factory=dict)
     exhibits: tuple[str, ...] = ("tables",)
 
+    @cached_property
     def takes(self) -> dict[str, Any]:
         """Settings that can be changed, of the method and of its stream, with their types."""
         made, fixed = (self.make.func, self.make.keywords) if isinstance(self.make, partial) else (self.make, {})
         hints = get_type_hints(made)
         own = {f.name: hints[f.name] for f in dataclasses.fields(made) if f.init and f.name not in fixed}
-        return own | {name: get_type_hints(make_stream)[name] for name in STREAM_OPTIONS}
+        return own | STREAM_OPTIONS
 
     def build(self, dataset: str, preset: str, changes: Settings) -> tuple[Method, dict[str, Any]]:
         """The configured method, and the options of its stream.
@@ -101,7 +103,7 @@ class Row:
         chosen = dict(self.settings[dataset])
         if preset == "quick":
             chosen |= self.quick.get(dataset, {})
-        chosen |= {name: value for name, value in changes.items() if name in self.takes()}
+        chosen |= {name: value for name, value in changes.items() if name in self.takes}
         stream = dict(self.stream) | {name: chosen.pop(name) for name in STREAM_OPTIONS if name in chosen}
         return self.make(**chosen), stream
 
@@ -372,8 +374,8 @@ def takers(setting: str) -> list[str]:
     Raises:
         ValueError: none does; the message has a near match.
     """
-    found = [name for name, one in ROWS.items() if setting in one.takes()]
+    found = [name for name, one in ROWS.items() if setting in one.takes]
     if not found:
-        known = sorted({name for one in ROWS.values() for name in one.takes()})
+        known = sorted({name for one in ROWS.values() for name in one.takes})
         raise ValueError(f"there is no setting {setting!r}{near_match(setting, known)}")
     return found

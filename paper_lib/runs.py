@@ -356,13 +356,17 @@ def tables() -> list[str]:
 def stored(table: str) -> pd.DataFrame:
     """A committed table; one without rows if it is not there."""
     path = RESULTS / f"{table}.csv"
-    return _loaded(path, path.stat().st_mtime_ns) if path.exists() else pd.DataFrame(columns=COLUMNS)
+    return _loaded(path, path.stat().st_mtime_ns)[0] if path.exists() else pd.DataFrame(columns=COLUMNS)
 
 
 @lru_cache(maxsize=32)
-def _loaded(path: Path, changed: int) -> pd.DataFrame:
-    frame = pd.read_csv(path, dtype={"key": str, "changes": str}, keep_default_na=False, na_values={"value": ["", "nan"]})
-    return frame.astype({name: "category" for name in (*NAMES, "metric", "key")})
+def _loaded(path: Path, changed: int) -> tuple[pd.DataFrame, dict[tuple[str, str], dict[str, np.ndarray]]]:
+    """A table, and for each row and scenario the keys of its runs with their lines in the table."""
+    frame = pd.read_csv(path, keep_default_na=False, na_values={"value": ["", "nan"]}, dtype={"key": str, "changes": str})
+    found: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    for (row, scenario, key), lines in frame.groupby(["row", "scenario", "key"]).indices.items():
+        found.setdefault((row, scenario), {})[key] = lines
+    return frame, found
 
 
 def provenance(table: str) -> dict[str, Any]:
@@ -382,13 +386,16 @@ def find(job: Job) -> pd.DataFrame:
     Raises:
         ValueError: they are of unlike data.
     """
-    table, sources = stored(job.table), provenance(job.table)
-    mine = table[(table.row == job.row) & (table.scenario == job.named["scenario"])]
-    keys = [key for key in mine.key.unique() if job.matches(sources[key]["identity"])]
+    path, sources = RESULTS / f"{job.table}.csv", provenance(job.table)
+    if not path.exists():
+        return pd.DataFrame(columns=COLUMNS)
+    table, index = _loaded(path, path.stat().st_mtime_ns)
+    mine = index.get((job.row, job.named["scenario"]), {})
+    keys = [key for key in mine if job.matches(sources[key]["identity"])]
     if len({sources[key]["identity"]["data"] for key in keys}) > 1:
         raise ValueError(f"stored runs of {job.row!r} are on unlike data: keys {', '.join(keys)}")
-    found = mine[mine.key.isin(keys)].astype({name: str for name in (*NAMES, "metric", "key")})
-    return found.assign(**job.named).drop_duplicates(ignore_index=True)
+    found = table.iloc[np.concatenate([mine[key] for key in keys]) if keys else []].assign(**job.named)
+    return found.drop_duplicates(COLUMNS[6:11], ignore_index=True)
 
 
 def tabulate(table: str | None = None) -> list[Path]:
@@ -426,7 +433,7 @@ def _merge(name: str, records: list[dict[str, Any]]) -> Path:
     current = {_group(r): r["identity"] for r in records}
     latest = {(*_group(r), r["seed"]): r for r in records if _alike(current[_group(r)], r["identity"])}
     new = tidy(latest.values())
-    old = stored(name).astype({n: str for n in (*NAMES, "metric", "key")})
+    old = stored(name)
     kept = [
         (*_group(line), line["seed"]) not in latest
         and _alike(current.get(_group(line), sources[line["key"]]["identity"]), sources[line["key"]]["identity"])

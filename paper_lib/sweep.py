@@ -120,6 +120,11 @@ def missing(selection: Selection, seeds: Sequence[int] | None = None) -> list[tu
     return [(job, left) for job, left in lacking if left]
 
 
+def serves_any(name: str, dataset: str) -> bool:
+    """Whether a row has a scenario that a data set has."""
+    return any(serves(dataset, scenario) for scenario in row(name).scenarios)
+
+
 def at_paper_scale(dataset: str, rows: Sequence[str], scenario: str | None = None, **changes: Any) -> pd.DataFrame:
     """Stored runs of the paper preset on the test set: of those rows that have settings on the data set."""
     there = [name for name in rows if dataset in row(name).settings]

@@ -22,7 +22,7 @@ from paper_lib import memory as mem
 from paper_lib import training
 from paper_lib.checks import within
 from paper_lib.data.stream import Spec, Task
-from paper_lib.methods import Learned, unreported
+from paper_lib.methods import Learned, epochs_of, unreported
 from paper_lib.networks import Network, Params, build
 
 
@@ -56,7 +56,7 @@ class Replay:
         hidden: widths of the MLP's hidden layers; ignored by CifarNet.
         network: ``mlp`` or ``cifarnet``.
         dropout: rate after each hidden layer of the MLP; CifarNet has its own.
-        epochs: passes over each task.
+        epochs: passes over each task, or one number a task.
         batch_size: points a step, or None for all of them.
         learning_rate: of Adam.
         weight_decay: L2 term added to the gradient, of the trunk alone where each task has its head.
@@ -70,7 +70,7 @@ class Replay:
     hidden: tuple[int, ...] = (200, 200)
     network: str = "mlp"
     dropout: float = 0.0
-    epochs: int = 10
+    epochs: int | tuple[int, ...] = 10
     batch_size: int | None = 128
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
@@ -83,7 +83,8 @@ class Replay:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        within("epochs", self.epochs, 1)
+        for epochs in (self.epochs,) if isinstance(self.epochs, int) else self.epochs:
+            within("epochs", epochs, 1)
         if self.batch_size is not None:
             within("batch_size", self.batch_size, 1)
         within("learning_rate", self.learning_rate, 0, above=True)
@@ -148,11 +149,12 @@ class Replay:
 
         stepper = training.Stepper(step, [*params, *training.tensors_of(optimiser), total])
         losses, batch_size = state.losses, self.batch_size or pool.draws.shape[1]
-        for epoch in range(int(state.epoch), self.epochs):
+        epochs = epochs_of(self.epochs, task.index)
+        for epoch in range(int(state.epoch), epochs):
             total.zero_()
             steps = training.train_epoch(stepper, network, pool.draws, batch_size, seeds, (task.index, epoch))
             losses = torch.cat([losses, total.cpu()[:, None] / steps], dim=1)
-            report(current(epoch + 1, losses), (epoch + 1) / self.epochs)
+            report(current(epoch + 1, losses), (epoch + 1) / epochs)
         state = current(0, losses)
         return Learned(state._replace(memory=self._remember(state, task)), {"loss": losses})
 

@@ -35,7 +35,7 @@ from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field
 from paper_lib.inference.mean_field import MeanField
-from paper_lib.methods import Learned, unreported
+from paper_lib.methods import Learned, epochs_of, unreported
 from paper_lib.networks import MLP, Params
 
 TAPE_NUMBERS = 10_000_000
@@ -96,7 +96,7 @@ class VCL:
 
     Attributes:
         hidden: widths of the hidden layers.
-        epochs: passes over each task.
+        epochs: passes over each task, or one number a task.
         batch_size: points a step, or None for all of them.
         learning_rate: of Adam.
         num_samples: Monte Carlo draws in training.
@@ -117,7 +117,7 @@ class VCL:
     """
 
     hidden: tuple[int, ...] = (200, 200)
-    epochs: int = 100
+    epochs: int | tuple[int, ...] = 100
     batch_size: int | None = 256
     learning_rate: float = 1e-3
     num_samples: int = 10
@@ -140,7 +140,9 @@ class VCL:
         one_of("lrt_noise", self.lrt_noise, ("per_point", "shared"))
         one_of("likelihood_init", self.likelihood_init, ("uniform", "truncated_normal"))
         one_of("coreset_selection", self.coreset_selection, ("random", "k_centre"))
-        for name in ("epochs", "batch_size", "num_samples", "num_samples_predict", "coreset_epochs"):
+        for epochs in (self.epochs,) if isinstance(self.epochs, int) else self.epochs:
+            within("epochs", epochs, 1)
+        for name in ("batch_size", "num_samples", "num_samples_predict", "coreset_epochs"):
             if getattr(self, name) is not None:
                 within(name, getattr(self, name), 1)
         for width in self.hidden:
@@ -214,11 +216,12 @@ class VCL:
     def _phases(self, spec: Spec, task_index: int) -> list[Phase]:
         """What learning a task consists of, in order."""
         phases, at = [], 0
-        coreset_epochs = self.epochs if self.coreset_epochs is None else self.coreset_epochs
+        own = epochs_of(self.epochs, task_index)
+        coreset_epochs = own if self.coreset_epochs is None else self.coreset_epochs
         heads = range(task_index + 1) if spec.scenario == "task_incremental" else [task_index]
         for name, epochs, head in (
-            *([("likelihood", self.epochs, task_index)] if self.likelihood_start and task_index == 0 else []),
-            ("posterior", self.epochs, task_index),
+            *([("likelihood", own, task_index)] if self.likelihood_start and task_index == 0 else []),
+            ("posterior", own, task_index),
             *([("coreset", coreset_epochs, head) for head in heads] if self.coreset_per_task else []),
         ):
             phases.append(Phase(name, at, at + epochs, head))
