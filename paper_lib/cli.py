@@ -7,7 +7,7 @@ parameters. What a user can put right ends with one line on stderr and status 2;
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -74,15 +74,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def experiment_names() -> list[str]:
-    """Names of the modules of ``paper_lib.experiments``."""
-    from paper_lib import experiments
+    """Names of the modules of ``paper_lib.experiments`` and ``paper_lib.analysis``."""
+    from paper_lib import analysis, experiments
 
-    return sorted(module.name for module in pkgutil.iter_modules(experiments.__path__))
+    return sorted(module.name for module in pkgutil.iter_modules([*experiments.__path__, *analysis.__path__]))
 
 
 def _experiment(name: str) -> ModuleType:
     one_of("experiment", name, experiment_names())
-    return importlib.import_module(f"paper_lib.experiments.{name}")
+    room = "analysis" if importlib.util.find_spec(f"paper_lib.analysis.{name}") else "experiments"
+    return importlib.import_module(f"paper_lib.{room}.{name}")
 
 
 def _run(options: argparse.Namespace) -> int:

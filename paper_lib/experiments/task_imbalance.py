@@ -1,7 +1,7 @@
-r"""Does a larger second task make a learner forget the first? In closed form, in the weight filter, and in networks.
+"""Does a larger second task make a network forget the first? ``analysis.weight_filter`` has the closed forms.
 
-In networks the stream is the first two tasks of a data set with one head for both, and three designs tell apart what a
-ratio of sizes mixes up (``run``):
+The stream is the first two tasks of a data set with one head for both, and three designs tell apart what a ratio of
+sizes mixes up:
 
 - ``larger task 2, same passes``: n_1 stays, n_2 grows, and with it the number of updates, as it does in practice.
 - ``larger task 2, same updates``: n_1 stays, n_2 grows, the number of updates does not.
@@ -9,9 +9,6 @@ ratio of sizes mixes up (``run``):
 
 Where both tasks have the same size the three are one run. Every seed draws its own points of each task, a smaller
 choice inside the larger ones, so runs of a seed are paired.
-
-The other functions are exact: what one or two weights remember of a task after the next, and the steps of Section 5
-and Appendix G beside a simulation or a numerical integral.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -28,21 +24,10 @@ from torch import Tensor
 from paper_lib import runs
 from paper_lib.checks import one_of, some_of
 from paper_lib.data.stream import DATASETS, Spec, Task
-from paper_lib.inference.gaussian import Gaussian, condition_on
-from paper_lib.inference.kalman import (
-    WeightBelief,
-    condition_weights,
-    linearise,
-    predict_weights,
-    stationary_var,
-    transition_var,
-    weight_targets,
-)
 from paper_lib.methods import Method, State, unreported
 from paper_lib.methods.replay import joint, sgd
 from paper_lib.methods.vcl import VCL
 from paper_lib.metrics import paired_difference
-from paper_lib.rng import generator
 
 VERSION = 1
 ROWS = ("sgd", "vcl", "joint")
@@ -304,255 +289,3 @@ def effect_of_ratio(scores: pd.DataFrame) -> pd.DataFrame:
         rows.append((row, design, by[1.0].mean(), by[1.0].std(), *changes, below.n))
     columns = ["below", "below_low", "below_high", "above", "above_low", "above_high", "n"]
     return pd.DataFrame(rows, columns=["row", "design", "equal_sizes", "equal_sizes_sd", *columns])
-
-
-# --- one weight and two, in closed form
-
-TARGETS = (1.0, -1.0)
-"""What a point of task 1 and one of task 2 are observed to be, before noise."""
-
-
-def one_weight(
-    num_first: Sequence[int],
-    max_ratio: float,
-    reversion: float = 0.0,
-    eta_var: float = 0.0,
-    noise_var: float = 1.0,
-    prior_var: float = 1e6,
-) -> pd.DataFrame:
-    """What a weight that is observed directly remembers of task 1 while points of task 2 come in.
-
-    Source: Kessler et al. 2023, Lemma 1. The posterior mean is linear in the targets, so a task's share in it is the
-    mean for targets that are 1 in that task and 0 in the other. The noise is left at its mean, zero.
-
-    Args:
-        num_first: numbers of points of task 1, each a curve.
-        max_ratio: points of task 2 come in until they are so many times those of task 1.
-        reversion: Ornstein-Uhlenbeck speed h.
-        eta_var: variance of its step.
-        noise_var: variance of an observation.
-        prior_var: variance before any data, about 0.
-
-    Returns:
-        Columns ``num_first, num_second, ratio, share_1, share_2, error``; ``error`` is the distance of the mean from
-        the target of task 1 over the distance of the two targets.
-    """
-    one = torch.ones((), dtype=torch.float64)
-
-    def step(belief: WeightBelief, target: Tensor) -> WeightBelief:
-        return condition_weights(predict_weights(belief, reversion, eta_var), one, target, noise_var)
-
-    in_task = torch.eye(2, dtype=torch.float64)
-    belief = WeightBelief(torch.zeros(2, dtype=torch.float64), torch.full((2,), prior_var, dtype=torch.float64))
-    starts = {}
-    for number in range(1, max(num_first) + 1):
-        belief = step(belief, in_task[0])
-        starts[number] = belief
-    belief = WeightBelief(*(torch.stack(leaf) for leaf in zip(*(starts[n] for n in num_first), strict=True)))
-    rows = []
-    for number in range(round(max_ratio * max(num_first)) + 1):
-        if number:
-            belief = step(belief, in_task[1])
-        for n, (share_1, share_2) in zip(num_first, belief.mean.tolist(), strict=True):
-            if number <= max_ratio * n:
-                mean = share_1 * TARGETS[0] + share_2 * TARGETS[1]
-                error = abs(mean - TARGETS[0]) / abs(TARGETS[0] - TARGETS[1])
-                rows.append((n, number, number / n, share_1, share_2, error))
-    return pd.DataFrame(rows, columns=["num_first", "num_second", "ratio", "share_1", "share_2", "error"])
-
-
-def two_weights(
-    degrees: float,
-    covariance: str,
-    num_first: int,
-    max_ratio: float,
-    noise_var: float = 1.0,
-    prior_var: float = 100.0,
-) -> pd.DataFrame:
-    """What two weights remember of task 1, if the tasks read them out along different directions.
-
-    Args:
-        degrees: angle between the gradients of the two tasks, both of length 1.
-        covariance: ``full``, or ``independent``: after each point the weights are taken as uncorrelated.
-        num_first: points of task 1.
-        max_ratio: points of task 2 come in until they are so many times those of task 1.
-        noise_var: variance of an observation.
-        prior_var: variance of each weight before any data, about 0.
-
-    Returns:
-        Columns ``num_second, ratio, error``, ``error`` as ``one_weight``'s for the output of task 1.
-    """
-    one_of("covariance", covariance, ("full", "independent"))
-    angles = torch.deg2rad(torch.tensor([20.0, 20.0 + degrees], dtype=torch.float64))
-    gradients = torch.stack([angles.cos(), angles.sin()], dim=1)
-    state = Gaussian(torch.zeros(2, dtype=torch.float64), prior_var * torch.eye(2, dtype=torch.float64))
-    noise = noise_var * torch.eye(1, dtype=torch.float64)
-    rows = []
-    for number in range(1, round((1 + max_ratio) * num_first) + 1):
-        task = int(number > num_first)
-        state, _ = condition_on(state, torch.tensor([TARGETS[task]]).double(), gradients[task : task + 1], noise)
-        if covariance == "independent":
-            state = Gaussian(state.mean, state.cov.diagonal().diag())
-        if number >= num_first:
-            second = number - num_first
-            error = abs(float(gradients[0] @ state.mean) - TARGETS[0]) / abs(TARGETS[0] - TARGETS[1])
-            rows.append((second, second / num_first, error))
-    return pd.DataFrame(rows, columns=["num_second", "ratio", "error"])
-
-
-# --- the steps of Section 5 and Appendix G, each beside another route
-
-
-def transitions(
-    num_weights: int = 5, reversion: float = 0.2, eta_var: float = 0.3, num_draws: int = 20_000, seed: int = 0
-) -> pd.DataFrame:
-    """Variance of the step of each weight's optimum: both formulas, and a simulation.
-
-    Source: Kessler et al. 2023, eq:transition_dynamics. Weights of a random quadratic loss take one Ornstein-Uhlenbeck
-    step. The optimum of each, before and after, is where autograd's slope is zero, so no formula for it is used.
-
-    Returns:
-        Columns ``weight, corrected, printed, simulated, se``.
-    """
-    g = generator(seed, "transitions")
-    root, theta = (torch.randn(n, num_weights, generator=g, dtype=torch.float64) for n in (num_weights, 1))
-    hessian = root @ root.mT + 0.1 * torch.eye(num_weights, dtype=torch.float64)
-    noise = torch.randn(num_draws, num_weights, generator=g, dtype=torch.float64)
-    moved = (1 - reversion) * theta + eta_var**0.5 * noise
-    steps = optimum_by_slope(hessian, moved) - (1 - reversion) * optimum_by_slope(hessian, theta)
-    squares = steps.square()  # the step's mean is zero
-    return pd.DataFrame(
-        {
-            "weight": np.arange(1, num_weights + 1),
-            "corrected": transition_var(hessian, eta_var),
-            "printed": transition_var(hessian, eta_var, "printed"),
-            "simulated": squares.mean(0),
-            "se": squares.std(0) / num_draws**0.5,
-        }
-    )
-
-
-def optimum_by_slope(hessian: Tensor, theta: Tensor) -> Tensor:
-    """For each weight where autograd's slope of ``-theta' H theta / 2`` is zero, the others held ``(..., weight)``.
-
-    The slope along a coordinate is a line, so two of its values say where it is zero.
-    """
-
-    def slope(points: Tensor, i: int) -> Tensor:
-        points = points.detach().requires_grad_()
-        loss = -0.5 * torch.einsum("...i,ij,...j->", points, hessian, points)
-        return torch.autograd.grad(loss, points)[0][..., i]
-
-    optima = []
-    for i in range(theta.shape[-1]):
-        at = theta.expand(2, *theta.shape).clone()
-        at[0, ..., i], at[1, ..., i] = 0.0, 1.0
-        low, high = slope(at, i)
-        optima.append(low / (low - high))
-    return torch.stack(optima, dim=-1)
-
-
-def variance_without_data(
-    reversion: float = 0.05, eta_var: float = 0.1, num_steps: int = 60, num_draws: int = 4000, seed: int = 0
-) -> pd.DataFrame:
-    """Prior variance of a weight over steps without data, by the corrected and the printed exponent and simulated.
-
-    Source: Kessler et al. 2023, App. G, the prior variance of the next step.
-
-    Returns:
-        Columns ``step, corrected, printed, simulated, limit``; all begin at variance 1.
-    """
-    g = generator(seed, "variance without data")
-    start = WeightBelief(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
-    corrected = printed = start
-    weights = torch.randn(num_draws, generator=g, dtype=torch.float64)
-    limit = stationary_var(reversion, eta_var)
-    rows = []
-    for number in range(num_steps + 1):
-        rows.append((number, float(corrected.var), float(printed.var), float(weights.var()), limit))
-        corrected = predict_weights(corrected, reversion, eta_var)
-        printed = predict_weights(printed, reversion, eta_var, "printed")
-        noise = torch.randn(num_draws, generator=g, dtype=torch.float64)
-        weights = (1 - reversion) * weights + eta_var**0.5 * noise
-    return pd.DataFrame(rows, columns=["step", "corrected", "printed", "simulated", "limit"])
-
-
-def lemma_1(
-    num_steps: int = 25, reversion: float = 0.05, eta_var: float = 0.02, noise_var: float = 0.05, seed: int = 0
-) -> pd.DataFrame:
-    """One weight of a 2-4-1 tanh network followed over observations, by Lemma 1 and by numerical integration.
-
-    Source: Kessler et al. 2023, eq:bnn_kf_mean_app and eq:bnn_kf_variance_app. All other weights are known. The numbers
-    come from Bayes' rule and the transition on a grid of the weight's values, once with the network linearised at
-    theta_0 = 0.5 as the lemma does and once with the network itself.
-
-    Returns:
-        Columns ``route, time, mean, sd, truth``; routes ``lemma``, ``printed target`` (y where the linearisation asks
-        for y less its constant), ``linearised, by integration`` and ``network, by integration``.
-    """
-    g = generator(seed, "lemma 1")
-    theta = torch.randn(17, generator=g, dtype=torch.float64)
-    x = torch.randn(num_steps, 2, generator=g, dtype=torch.float64)
-    which, grid = 0, torch.linspace(-4, 4, 1601, dtype=torch.float64)
-    theta[which] = 0.5
-
-    def network(weights: Tensor, inputs: Tensor) -> Tensor:
-        hidden = torch.tanh(inputs @ weights[:8].reshape(2, 4) + weights[8:12])
-        return hidden @ weights[12:16] + weights[16]
-
-    def with_weight(value: Tensor) -> Tensor:
-        return torch.cat([theta[:which], value[None], theta[which + 1 :]])
-
-    outputs = torch.vmap(lambda value: network(with_weight(value), x))(grid).mT
-    truth, y = [torch.tensor(1.0, dtype=torch.float64)], []
-    for x_t in x:
-        step, noise = torch.randn(2, generator=g, dtype=torch.float64)
-        truth.append((1 - reversion) * truth[-1] + eta_var**0.5 * step)
-        y.append(network(with_weight(truth[-1]), x_t) + noise_var**0.5 * noise)
-    y = torch.stack(y)
-
-    lin = linearise(network, theta, x)
-    gradient = lin.gradient[:, which]
-    targets = weight_targets(lin, y)[:, which]
-    found = {
-        "lemma": _filtered(gradient, targets, reversion, eta_var, noise_var),
-        "printed target": _filtered(gradient, y, reversion, eta_var, noise_var),
-        "linearised, by integration": _integrated(
-            grid, lin.value[:, None] + gradient[:, None] * (grid - theta[which]), y, reversion, eta_var, noise_var
-        ),
-        "network, by integration": _integrated(grid, outputs, y, reversion, eta_var, noise_var),
-    }
-    tables = [
-        pd.DataFrame({"time": np.arange(1, num_steps + 1), "mean": mean, "sd": var.sqrt(), "truth": truth[1:]}).assign(
-            route=route
-        )
-        for route, (mean, var) in found.items()
-    ]
-    return pd.concat(tables, ignore_index=True).astype({"truth": float})
-
-
-def _filtered(
-    gradient: Tensor, targets: Tensor, reversion: float, eta_var: float, noise_var: float
-) -> tuple[Tensor, Tensor]:
-    """Mean and variance after each observation by Lemma 1, from a standard normal."""
-    belief = WeightBelief(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
-    beliefs = []
-    for g, target in zip(gradient, targets, strict=True):
-        belief = condition_weights(predict_weights(belief, reversion, eta_var), g, target, noise_var)
-        beliefs.append(belief)
-    return tuple(torch.cat(leaf) for leaf in zip(*beliefs, strict=True))
-
-
-def _integrated(
-    grid: Tensor, outputs: Tensor, y: Tensor, reversion: float, eta_var: float, noise_var: float
-) -> tuple[Tensor, Tensor]:
-    """The same by sums over a grid of the weight's values; ``outputs`` ``(time, grid)``."""
-    transition = (-(grid[:, None] - (1 - reversion) * grid).square() / (2 * eta_var)).softmax(0)
-    weight = (-grid.square() / 2).softmax(0)
-    moments = []
-    for output, y_t in zip(outputs, y, strict=True):
-        log_likelihood = -(y_t - output).square() / (2 * noise_var)
-        weight = (log_likelihood + (transition @ weight).log()).softmax(0)
-        mean = weight @ grid
-        moments.append((mean, weight @ (grid - mean).square()))
-    return tuple(torch.stack(leaf) for leaf in zip(*moments, strict=True))
