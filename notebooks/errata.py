@@ -16,7 +16,7 @@
 
 # %%
 from paper_lib import plots
-from paper_lib.experiments import errata
+from paper_lib.analysis import errata
 from paper_lib.notebook import from_notebook
 
 # %% tags=["parameters"]

@@ -20,7 +20,7 @@
 
 # %%
 from paper_lib import plots
-from paper_lib.experiments import misspecification
+from paper_lib.analysis import misspecification
 from paper_lib.notebook import from_notebook
 
 # %% tags=["parameters"]

@@ -14,7 +14,7 @@
 
 # %%
 from paper_lib import plots, schematics
-from paper_lib.experiments import protocl_derivation
+from paper_lib.analysis import protocl_derivation
 from paper_lib.notebook import from_notebook
 
 # %% tags=["parameters"]

@@ -15,7 +15,7 @@
 
 # %%
 from paper_lib import plots, schematics
-from paper_lib.experiments import scenarios
+from paper_lib.analysis import scenarios
 from paper_lib.notebook import from_notebook
 
 # %% tags=["parameters"]

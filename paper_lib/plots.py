@@ -21,6 +21,7 @@ BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#777777"
 TASK_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE)
 
 STYLE = {
+    "figure.dpi": 200,
     "figure.facecolor": "white",
     "axes.facecolor": "white",
     "savefig.facecolor": "white",
@@ -33,9 +34,12 @@ STYLE = {
 
 
 def card(
-    num_rows: int = 1, num_columns: int = 1, width: float = 7.0, height: float = 3.2, **kwargs: object
+    num_rows: int = 1, num_columns: int = 1, width: float = 5.2, height: float = 3.2, **kwargs: object
 ) -> tuple[Figure, np.ndarray]:
     """An empty white figure and its axes ``(row, column)``; further arguments are those of ``plt.subplots``.
+
+    A page on a phone is 358 pixels wide, so text of 10 points is 9.5 pixels high on a card of 5.2 inches and too small
+    on a wider one. Hence two panels abreast at most.
 
     It is closed for pyplot, so that a notebook draws it once: where it is returned.
     """
@@ -61,8 +65,8 @@ def change_point_fit(curves: Sequence, data: Sequence[tuple[np.ndarray, np.ndarr
         curves: with ``model``, ``task_trained``, ``x``, ``mean`` and ``sd``; both models after both tasks.
         data: training points of each task, ``x`` and ``y`` ``(n,)``.
     """
-    figure, axes = card(2, 2, 7.0, 5.4, sharex=True, sharey=True)
-    names = {"line": "Bayesian line", "experts": "mixture of linear experts"}
+    figure, axes = card(2, 2, height=5.0, sharex=True, sharey=True)
+    names = {"line": "line", "experts": "experts"}
     for curve in curves:
         row, column = list(names).index(curve.model), curve.task_trained - 1
         ax = axes[row, column]
@@ -81,50 +85,39 @@ def change_point_fit(curves: Sequence, data: Sequence[tuple[np.ndarray, np.ndarr
         ax.plot(curve.x, curve.mean, color=BLACK, label="predictive mean")
         ax.plot(curve.x, 1 - np.abs(curve.x), ":", color=GREY, label="noise-free truth")
         ax.set_title(f"{names[curve.model]}, after task {curve.task_trained}")
-        ax.set_ylim(-0.9, 2.4)
     for ax in axes[-1]:
         ax.set_xlabel("input x")
     for ax in axes[:, 0]:
         ax.set_ylabel("target y")
-    legend_below(figure, axes[0, 1], 3)
+    legend_below(figure, axes[0, 1], 2)
     return figure
 
 
 def change_point_scores(scores: pd.DataFrame) -> Figure:
-    """Performance on each task after each task, for both models and both metrics.
+    """Performance on each task after each task, for both models, a metric a row.
 
     Args:
-        scores: of ``experiments.misspecification.run``.
+        scores: of ``analysis.misspecification.run``.
     """
-    figure, axes = card(1, 2, 7.0, 3.4)
-    labels = {
-        "mse": "squared error\n(lower is better)",
-        "log_likelihood": "log likelihood, nats a point\n(higher is better)",
-    }
-    num_seeds = scores.seed.nunique()
-    for ax, (metric, label) in zip(axes[0], labels.items(), strict=True):
+    figure, axes = card(2, 1, height=5.2, sharex=True)
+    labels = {"mse": "squared error\n(lower is better)", "log_likelihood": "log likelihood, nats\n(higher is better)"}
+    num_sets = _data_sets(scores)
+    for ax, (metric, label) in zip(axes[:, 0], labels.items(), strict=True):
         mine = scores[(scores.metric == metric) & (scores.task_tested <= scores.task_trained)]
-        for model, colour, marker in (("line", VERMILION, "o"), ("experts", BLUE, "s")):
-            for position, (trained, tested) in enumerate(((1, 1), (2, 1), (2, 2))):
-                values = mine[
-                    (mine.model == model) & (mine.task_trained == trained) & (mine.task_tested == tested)
-                ].value
-                shift = -0.08 if model == "line" else 0.08
-                ax.errorbar(
-                    position + shift,
-                    values.mean(),
-                    values.std(),
-                    fmt=marker,
-                    color=colour,
-                    capsize=3,
-                    label=f"{model}, mean ± sd of {num_seeds} data sets" if position == 0 else None,
-                )
+        by = mine.groupby(["model", "task_trained", "task_tested"]).value
+        for model, colour, marker, shift in (("line", VERMILION, "o", -0.08), ("experts", BLUE, "s", 0.08)):
+            for position, cell in enumerate(((1, 1), (2, 1), (2, 2))):
+                values = by.get_group((model, *cell))
+                sd = values.std() if len(values) > 1 else None
+                name = f"{model}, mean ± sd of {num_sets}" if position == 0 else None
+                ax.errorbar(position + shift, values.mean(), sd, fmt=marker, color=colour, capsize=3, label=name)
         alone = mine[mine.model == "single_task"].value.mean()
         ax.axhline(alone, color=BLACK, ls="--", lw=1, label="bound: a line for the tested task alone")
-        ax.set_xticks(range(3), ["task 1\nafter task 1", "task 1\nafter task 2", "task 2\nafter task 2"])
-        ax.set(xlabel="tested task, last trained task", ylabel=label)
+        ax.set_ylabel(label)
         ax.margins(x=0.15)
     axes[0, 0].set_ylim(bottom=0)
+    axes[1, 0].set_xticks(range(3), ["task 1\nafter task 1", "task 1\nafter task 2", "task 2\nafter task 2"])
+    axes[1, 0].set_xlabel("tested task, last trained task")
     legend_below(figure, axes[0, 0], 1)
     return figure
 
@@ -133,25 +126,29 @@ def excess_error(table: pd.DataFrame, limit: float) -> Figure:
     """The line's error on task 1 above the noise against the points of a task, a panel a noise level.
 
     Args:
-        table: of ``experiments.misspecification.excess_error``.
+        table: of ``analysis.misspecification.excess_error``.
         limit: value for many points after both tasks.
     """
     precisions = sorted(table.noise_precision.unique())
-    figure, axes = card(1, len(precisions), 7.4, 3.2, sharey=True)
-    num_seeds = table.seed.nunique()
+    figure, axes = card(1, len(precisions), height=3.7, sharey=True)
     for ax, precision in zip(axes[0], precisions, strict=True):
         for trained, colour, marker in ((1, BLUE, "s"), (2, VERMILION, "o")):
             mine = table[(table.noise_precision == precision) & (table.task_trained == trained)]
             by = mine.groupby("num_points").excess_mse
             ax.fill_between(by.mean().index, by.min(), by.max(), color=colour, alpha=0.2, lw=0)
-            label = f"after task {trained}, mean and range of {num_seeds} data sets"
+            label = f"after task {trained}, mean and range of {_data_sets(table)}"
             ax.plot(by.mean().index, by.mean(), marker=marker, ms=4, color=colour, label=label)
         ax.axhline(limit, color=BLACK, ls="--", lw=1, label="limit, 1/12")
         ax.set(xscale="log", yscale="log", xlabel="training points a task")
-        ax.set_title(f"β = {precision:g} (noise sd {precision**-0.5:.2g})")
-    axes[0, 0].set_ylabel("error on task 1\nabove the noise (mse)")
+        ax.set_title(f"noise of sd {precision**-0.5:.2g}")
+    axes[0, 0].set_ylabel("error on task 1\nabove the noise")
     legend_below(figure, axes[0, 0], 1)
     return figure
+
+
+def _data_sets(table: pd.DataFrame) -> str:
+    count = table.seed.nunique()
+    return f"{count} data set{'s' if count > 1 else ''}"
 
 
 def monte_carlo_check(
@@ -174,16 +171,19 @@ def monte_carlo_check(
         y_label: what is estimated, with its unit.
     """
     x, closed_form, monte_carlo, se = map(np.asarray, (x, closed_form, monte_carlo, se))
-    figure, axes = card(2, 1, 5.6, 4.2, sharex=True, height_ratios=[2, 1])
+    figure, axes = card(2, 1, height=4.2, sharex=True, height_ratios=[2, 1])
     places, (above, below) = np.arange(len(x)), axes[:, 0]
+    in_se = np.divide(monte_carlo - closed_form, se, out=np.zeros(len(x)), where=se > 0)
+    limit = max(4, 1.2 * np.abs(in_se).max())
     above.plot(places, closed_form, "_", ms=22, mew=2, color=BLACK, label="closed form")
     above.errorbar(places, monte_carlo, 2 * se, fmt="o", ms=5, capsize=3, color=BLUE, label="Monte Carlo ± 2 se")
     above.set_ylabel(y_label)
     above.legend(frameon=False)
     below.axhspan(-2, 2, color=GREY, alpha=0.2, lw=0)
-    below.plot(places, (monte_carlo - closed_form) / se, "o", ms=5, color=BLUE)
-    below.set(xlabel=x_label, ylabel="difference (se)", ylim=(-4, 4))
-    below.set_xticks(places, [f"{value:g}" for value in x])
+    below.plot(places, in_se, "o", ms=5, color=BLUE)
+    below.set(xlabel=x_label, ylabel="difference\n(se)", ylim=(-limit, limit))
+    shown = places[:: -(-len(x) // 16)]  # a tick each for up to 16
+    below.set_xticks(shown, [f"{x[place]:g}" for place in shown])
     return figure
 
 
@@ -191,9 +191,9 @@ def prototype_swap(table: pd.DataFrame) -> Figure:
     """Log predictive a point of points that share a prototype: one integral of all, and a product of integrals.
 
     Args:
-        table: ``swap`` of ``experiments.protocl_derivation.run``.
+        table: ``swap`` of ``analysis.protocl_derivation.run``.
     """
-    figure, axes = card(1, 1, 5.6, 3.2)
+    figure, axes = card(height=3.4)
     ax = axes[0, 0]
     ax.plot(
         table.num_points, table.exact, marker="o", color=BLUE, label="exact: one integral over the shared prototype"
@@ -341,9 +341,9 @@ def recursive_bayes(recursion: Any) -> Figure:
     """Posteriors of a line's intercept and slope from task to task, and how the log evidences of the tasks add up.
 
     Args:
-        recursion: of ``experiments.scenarios.recursion``.
+        recursion: of ``analysis.scenarios.recursion``.
     """
-    figure, axes = card(1, 2, 7.4, 3.7, width_ratios=[1.1, 1])
+    figure, axes = card(1, 2, height=3.7)
     left, right = axes[0]
     angle = np.linspace(0, 2 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
@@ -351,12 +351,13 @@ def recursive_bayes(recursion: Any) -> Figure:
     shades = plt.get_cmap("cividis")(np.linspace(0.9, 0.05, len(mean)))
     for i, (m, c) in enumerate(zip(mean, cov, strict=True)):
         ellipse = m[:, None] + 2 * np.linalg.cholesky(c) @ circle
-        left.plot(*ellipse, color=shades[i], label="prior" if i == 0 else f"after task {i}")
+        named = i in (1, len(mean) - 1) or len(mean) <= 6
+        left.plot(*ellipse, color=shades[i], label="prior" if i == 0 else f"after task {i}" if named else None)
     batch = recursion.batch.mean.numpy()[:, None] + 2 * np.linalg.cholesky(recursion.batch.cov.numpy()) @ circle
     left.plot(*batch, ".", color=VERMILION, ms=3, markevery=8, label="all data at once")
     left.plot(*recursion.truth, "+", color=BLACK, ms=10, mew=2, label="truth")
-    left.set(xlabel="intercept", ylabel="slope", title="beliefs, ellipses of 2 sd")
-    legend_below(figure, left, 4)
+    left.set(xlabel="intercept", ylabel="slope", title="beliefs, 2 sd")
+    legend_below(figure, left, 3)
 
     tasks = np.arange(1, len(recursion.log_evidence) + 1)
     total = recursion.log_evidence.cumsum()
@@ -369,10 +370,9 @@ def recursive_bayes(recursion: Any) -> Figure:
         color=VERMILION,
         ha="left",
         va="bottom" if total[-1] < 0 else "top",
-        fontsize=9,
     )
-    right.set_xticks(tasks)
-    right.set(xlabel="task", ylabel="log evidence (nats)", title="each bar adds one task given those before")
+    right.set_xticks(tasks[:: -(-len(tasks) // 10)])
+    right.set(xlabel="task", ylabel="log evidence (nats)", title="each bar adds one task")
     return figure
 
 
@@ -380,10 +380,10 @@ def filter_assumptions(steps: pd.DataFrame, idle: pd.DataFrame) -> Figure:
     """Variances under the Ornstein-Uhlenbeck process: of each weight's optimum, and of a weight without data.
 
     Args:
-        steps: of ``experiments.task_imbalance.transitions``.
-        idle: of ``experiments.task_imbalance.variance_without_data``.
+        steps: of ``analysis.filter_derivation.transitions``.
+        idle: of ``analysis.filter_derivation.variance_without_data``.
     """
-    figure, axes = card(1, 2, 7.4, 3.4)
+    figure, axes = card(1, 2, height=3.9)
     left, right = axes[0]
     left.plot(steps.weight, steps.corrected, "_", ms=20, mew=2, color=BLUE, label="corrected")
     left.plot(steps.weight, steps.printed, "x", ms=7, mew=2, color=VERMILION, label="as printed")
@@ -404,9 +404,9 @@ def lemma_1(table: pd.DataFrame) -> Figure:
     """One weight of a network followed over observations: Lemma 1, and Bayes' rule by numerical integration.
 
     Args:
-        table: of ``experiments.task_imbalance.lemma_1``.
+        table: of ``analysis.filter_derivation.lemma_1``.
     """
-    figure, axes = card(1, 1, 6.4, 3.8)
+    figure, axes = card(height=4.0)
     ax, of = axes[0, 0], dict(tuple(table.groupby("route")))
     lemma = of["lemma"]
     ax.fill_between(lemma.time, lemma["mean"] - 2 * lemma.sd, lemma["mean"] + 2 * lemma.sd, color=BLUE, alpha=0.2, lw=0)
@@ -421,47 +421,54 @@ def lemma_1(table: pd.DataFrame) -> Figure:
         capsize=2,
         lw=1,
         color=BLACK,
-        label="same model, by integration",
+        label="its model, integrated",
     )
     network = of["network, by integration"]
-    ax.plot(network.time, network["mean"], "s", ms=4, mfc="none", color=GREEN, label="network itself, by integration")
+    ax.plot(network.time, network["mean"], "s", ms=4, mfc="none", color=GREEN, label="the network, integrated")
     printed = of["printed target"]
     ax.plot(printed.time, printed["mean"], color=VERMILION, ls=(0, (4, 2)), label="with y as printed")
-    ax.plot(lemma.time, lemma.truth, ":", color=GREY, label="weight that made the data")
+    ax.plot(lemma.time, lemma.truth, ":", color=GREY, label="the true weight")
     ax.set(xlabel="observation", ylabel="posterior mean of the weight")
     legend_below(figure, ax, 2)
     return figure
 
 
-def error_by_ratio(still: pd.DataFrame, drifting: pd.DataFrame, pairs: dict[str, pd.DataFrame]) -> Figure:
+def error_by_ratio(still: pd.DataFrame, drifting: pd.DataFrame, pairs: pd.DataFrame) -> Figure:
     """Error on task 1 against the ratio of task sizes, for one weight at rest, one that drifts, and two weights.
 
     Args:
-        still: of ``experiments.task_imbalance.one_weight`` without drift.
+        still: of ``analysis.weight_filter.one_weight`` without drift.
         drifting: the same with drift.
-        pairs: label to a table of ``experiments.task_imbalance.two_weights``.
+        pairs: of ``analysis.weight_filter.two_weights``, by ``model``.
     """
-    figure, axes = card(1, 3, 8.2, 3.9, sharey=True)
-    for ax, table in zip(axes[0, :2], (still, drifting), strict=True):
-        for (n, mine), colour, width in zip(
-            table.groupby("num_first"), (SKY, BLUE, BLACK), (6, 3.5, 1.5), strict=False
-        ):
-            mine = mine[mine.ratio >= 0.05]
+    figure, axes = card(2, 2, height=5.0, sharey=True)
+    panels = [*axes[0], axes[1, 0]]
+    sizes = sorted(still.num_first.unique())
+    shades = plt.get_cmap("cividis")(np.linspace(0.85, 0.0, len(sizes)))
+    for ax, table in zip(panels, (still, drifting), strict=False):
+        for n, colour, width in zip(sizes, shades, np.linspace(6, 1.5, len(sizes)), strict=True):
+            mine = table[(table.num_first == n) & (table.ratio >= 0.05)]
             ax.plot(mine.ratio, mine.error, color=colour, lw=width, label=f"{n} points of task 1")
-    for (name, table), colour, style in zip(pairs.items(), (BLACK, GREEN, VERMILION), ("-", "--", "-"), strict=False):
+    styles = ((VERMILION, "-"), (GREEN, "--"), (PURPLE, ":"))
+    for (name, table), (colour, line) in zip(pairs.groupby("model", sort=False), styles, strict=False):
         mine = table[table.ratio >= 0.05]
-        axes[0, 2].plot(mine.ratio, mine.error, color=colour, ls=style, label=name)
-    for ax in axes[0, ::2]:  # the middle has the left one's colours
-        ax.legend(frameon=False, loc="upper left", fontsize="small")
-    for ax, title in zip(axes[0], ("One weight at rest", "One weight that drifts", "Two weights at rest"), strict=True):
-        ax.set(xscale="log", xlabel="size of task 2 / size of task 1", title=title, ylim=(-0.03, 1.25))
+        panels[2].plot(mine.ratio, mine.error, color=colour, ls=line, lw=2.2, label=name)
+    for ax, title in zip(panels, ("one weight at rest", "one weight that drifts", "two weights at rest"), strict=True):
+        ax.set(xscale="log", title=title, ylim=(-0.03, 1.03))
         ax.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
-    axes[0, 0].set_ylabel("error on task 1\n(0: its target, 1: task 2's)")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("error on task 1")
+    for ax in panels[1:]:
+        ax.set_xlabel("task 2 / task 1 (points)")
+    axes[1, 1].axis("off")
+    for ax, place in ((panels[0], "upper left"), (panels[2], "lower left")):
+        key = axes[1, 1].legend(*ax.get_legend_handles_labels(), loc=place, frameon=False)
+        axes[1, 1].add_artist(key)
     return figure
 
 
 def task_imbalance(scores: pd.DataFrame) -> Figure:
-    """Networks: forgetting of task 1 and accuracy on task 2 against the ratio of task sizes, a column a design.
+    """Networks: forgetting of task 1 and accuracy on task 2 against the ratio of task sizes, a row a design.
 
     Args:
         scores: of ``experiments.task_imbalance.by_design``.
@@ -472,27 +479,30 @@ def task_imbalance(scores: pd.DataFrame) -> Figure:
         "joint": ("joint, both tasks at once", BLACK, "^"),
     }
     designs, num_seeds = list(dict.fromkeys(scores.design)), scores.seed.nunique()
-    figure, axes = card(2, len(designs), 8.2, 5.2, sharex=True, sharey="row")
-    shown = [row for row in names if row in set(scores.row)]
-    for column, design in enumerate(designs):
+    figure, axes = card(len(designs), 2, height=7.4, sharex=True, sharey="col")
+    shown, ratios = [row for row in names if row in set(scores.row)], sorted(scores.ratio.unique())
+    for (left, right), design in zip(axes, designs, strict=True):
         for place, row in enumerate(shown):
             name, colour, marker = names[row]
             by = scores[(scores.design == design) & (scores.row == row)].groupby("ratio")
-            for ax, measured in zip(axes[:, column], ("forgetting", "task_2"), strict=True):
-                mean, sd = 100 * by[measured].mean(), 100 * by[measured].std()
+            for ax, measured, lowest in ((left, "forgetting", -100), (right, "task_2", 0)):
+                mean = 100 * by[measured].mean()
+                sd = 100 * by[measured].std() if num_seeds > 1 else 0 * mean
+                ends = [mean - (mean - sd).clip(lower=lowest), (mean + sd).clip(upper=100) - mean]
                 ratio = mean.index * 1.06 ** (place - 1)
-                ax.errorbar(ratio, mean, sd, marker=marker, ms=5, capsize=3, color=colour, label=name)
-        axes[0, column].axhline(0, color=GREY, ls="--", lw=1, label="nothing forgotten")
-        axes[0, column].set_title(design.replace(", ", ",\n"))
-        axes[1, column].set(xscale="log", xlabel="size of task 2 / size of task 1")
-        ratios = sorted(scores.ratio.unique())
-        axes[1, column].set_xticks(ratios, [f"{r:g}" for r in ratios])
-        axes[1, column].minorticks_off()
-    axes[0, 0].set_ylabel("forgetting of task 1\n(points of accuracy)")
-    axes[1, 0].set_ylabel("accuracy on task 2 (%)")
+                ax.errorbar(ratio, mean, ends, marker=marker, ms=5, capsize=3, color=colour, label=name)
+        left.axhline(0, color=GREY, ls="--", lw=1, label="nothing forgotten")
+        left.set_title(design, loc="left")
+        left.set_ylabel("forgetting (points)")
+        right.set_ylabel("accuracy, task 2 (%)")
+    for ax in axes[-1]:
+        ax.set(xscale="log", xlabel="task 2 / task 1 (points)")
+        ax.set_xticks(ratios, [f"{r:g}" for r in ratios])
+        ax.minorticks_off()
+    spread = f", mean ± sd of {num_seeds} seeds" if num_seeds > 1 else ", one seed"
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    labels = [f"{label}, mean ± sd of {num_seeds} seeds" if label in ("SGD", "VCL") else label for label in labels]
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    labels = [label + spread if label in ("SGD", "VCL") else label for label in labels]
+    figure.legend(handles, labels, loc="outside lower center", ncols=1, frameon=False)
     return figure
 
 
@@ -500,15 +510,15 @@ def drift_variance(table: pd.DataFrame) -> Figure:
     """Prior variance of a weight that drifts without data, by the printed and the corrected exponent.
 
     Args:
-        table: ``drift`` of ``experiments.errata.run``.
+        table: ``drift`` of ``analysis.errata.run``.
     """
-    figure, axes = card(1, 1, 5.6, 3.2)
+    figure, axes = card(height=3.5)
     ax = axes[0, 0]
     ax.plot(table.step, table.printed, marker="s", ms=4, color=VERMILION, label="as printed, $(1-h)^{-2}$")
     ax.plot(table.step, table.corrected, color=BLUE, label="corrected, $(1-h)^2$")
     ax.plot(table.step, table.simulated, "x", color=BLACK, label="simulated paths")
     ax.set(yscale="log", xlabel="steps without data", ylabel="variance of the weight")
-    legend_below(figure, ax, 3)
+    legend_below(figure, ax, 2)
     return figure
 
 

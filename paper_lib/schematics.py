@@ -54,7 +54,7 @@ def plate(ax: Axes, low: tuple[float, float], high: tuple[float, float], label: 
     ax.add_patch(
         FancyBboxPatch(low, *size, boxstyle="round,pad=0,rounding_size=0.15", facecolor="none", edgecolor=GREY, lw=1.2)
     )
-    ax.text(high[0] - 0.12, low[1] + 0.1, label, ha="right", va="bottom", fontsize=9, color="#444444")
+    ax.text(high[0] - 0.12, low[1] + 0.1, label, ha="right", va="bottom", fontsize=10, color="#444444")
 
 
 def arrow(
@@ -94,29 +94,29 @@ def key(ax: Axes, x: float, y: float, names: Sequence[str], step: float) -> None
             fixed(ax, at, "", (0, 0))
         else:
             node(ax, at, "", observed=name == "observed", radius=0.14)
-        ax.text(at[0] + 0.28, y, name, va="center", fontsize=9)
+        ax.text(at[0] + 0.28, y, name, va="center", fontsize=10)
 
 
 def filtering_model() -> Figure:
     """Figures 5 and A9: optimal weights drift from step to step, and each step shows one output for its input."""
-    figure, ax = canvas(7.2, 3.9, (-1.5, 9.3), (-3.15, 2.3))
+    figure, ax = canvas(5.2, 2.9, (-1.6, 9.3), (-3.2, 2.3))
     steps = ("t-2", "t-1", "t", "t+1")
     for i, step in enumerate(steps):
         x = 2.0 * i + 0.9
-        node(ax, (x, 0), rf"$\theta^*_{{{step}}}$", radius=0.5)
-        node(ax, (x, 1.7), f"$y_{{{step}}}$", observed=True, radius=0.5)
-        node(ax, (x, -1.7), f"$x_{{{step}}}$", observed=True, radius=0.5)
-        arrow(ax, (x, 0), (x, 1.7), (0.5, 0.5))
-        arrow(ax, (x, -1.7), (x, 1.7), (0.5, 0.5), bend=0.42)
-        arrow(ax, (x - 2, 0), (x, 0), (0.7 if i == 0 else 0.5, 0.5))
+        node(ax, (x, 0), rf"$\theta^*_{{{step}}}$", radius=0.56)
+        node(ax, (x, 1.7), f"$y_{{{step}}}$", observed=True, radius=0.56)
+        node(ax, (x, -1.7), f"$x_{{{step}}}$", observed=True, radius=0.56)
+        arrow(ax, (x, 0), (x, 1.7), (0.56, 0.56))
+        arrow(ax, (x, -1.7), (x, 1.7), (0.56, 0.56), bend=0.42)
+        arrow(ax, (x - 2, 0), (x, 0), (0.7 if i == 0 else 0.56, 0.56))
     end = 2.0 * len(steps) + 0.9
-    arrow(ax, (end - 2, 0), (end, 0), (0.5, 0.7))
+    arrow(ax, (end - 2, 0), (end, 0), (0.56, 0.7))
     for x in (-1.1, end):
         ax.text(x, 0, r"$\cdots$", ha="center", va="center", fontsize=14)
     for y, what in ((1.7, "outputs"), (0, ""), (-1.7, "inputs")):
         ax.text(-0.9, y, what, ha="center", va="center", fontsize=10)
-    ax.text(-0.75, 0.52, "optimal\nweights", ha="center", va="center", fontsize=10)
-    ax.text(end - 0.72, 0.27, "drift", ha="center", va="center", fontsize=10)
+    ax.text(-0.8, 0.62, "optimal\nweights", ha="center", va="center", fontsize=10)
+    ax.text(end - 0.2, 0.45, "drift", ha="center", va="center", fontsize=10)
     key(ax, 2.6, -2.85, ("latent", "observed"), 2.2)
     return figure
 
@@ -127,8 +127,8 @@ def protocl_model(seed: int = 0) -> Figure:
     Args:
         seed: of the points drawn in the embedding space.
     """
-    figure, axes = card(1, 2, 7.6, 4.2)
-    left, right = axes[0]
+    figure, axes = card(2, 1, height=8.2)
+    left, right = axes[:, 0]
     blank(left, (-1.5, 5.3), (-3.5, 4.2))
     node(left, (0, 1.9), "$p$")
     node(left, (0, 0), "$y$", observed=True)
@@ -153,13 +153,13 @@ def protocl_model(seed: int = 0) -> Figure:
     encoder = BLUE
     arrow(left, (1.75, -1.7), (1.75, 0), colour=encoder)
     left.plot([3.5, 1.8], [-1.7, -0.85], color=encoder, lw=1.3, ls=":", zorder=1)
-    left.text(1.6, -0.86, "encoder\n$z = f(x; w)$", ha="right", va="center", fontsize=9.5, color=encoder)
+    left.text(1.6, -0.86, "encoder\n$z = f(x; w)$", ha="right", va="center", fontsize=10, color=encoder)
     plate(left, (-0.75, -2.65), (2.45, 0.65), "points $i$")
     plate(left, (2.3, 0.85), (4.95, 3.45), "classes $j$")
     key(left, -1.2, -3.2, ("latent", "observed", "fixed"), 2.1)
     left.text(1.75, 4.0, "generative model", ha="center", va="center", weight="bold")
 
-    blank(right, (-3.4, 3.4), (-4.1, 3.6))
+    blank(right, (-3.4, 3.4), (-4.9, 3.6))
     rng = np.random.default_rng(seed)
     test = np.array([0.35, 0.35])
     prototypes = (((-1.8, 1.5), 0.30, 40), ((1.7, 1.6), 0.42, 14), ((0.1, -1.6), 0.62, 5))
@@ -171,19 +171,20 @@ def protocl_model(seed: int = 0) -> Figure:
         right.add_patch(Ellipse(mean, 4 * 0.48, 4 * 0.48, facecolor=colour, alpha=0.12, lw=0))
         right.add_patch(Ellipse(mean, 2 * uncertainty, 2 * uncertainty, facecolor="none", edgecolor=colour, lw=1.6))
         right.plot(*mean, "x", color=BLACK, ms=7, mew=2)
-        right.text(mean[0], mean[1] + 1.1, f"class {label}: {n} points", ha="center", fontsize=9.5, color=colour)
+        beside = mean[1] + (1.1 if mean[1] > 0 else -1.4)  # on the side away from the test point
+        right.text(mean[0], beside, f"class {label}: {n} points", ha="center", fontsize=10, color=colour)
         right.plot(*zip(mean, test, strict=True), color=GREY, ls="--", lw=1, zorder=0)
     right.plot(*test, "*", color=ORANGE, mec=BLACK, ms=15)
-    right.text(test[0] + 0.3, test[1] - 0.1, "$z^*$, a test point", fontsize=9.5, va="top")
+    right.text(test[0] + 0.3, test[1] - 0.1, "$z^*$, a test point", fontsize=10, va="top")
     right.text(
         0,
-        -3.95,
+        -4.75,
         "$\\times$ mean $\\mu_j$ of a prototype,  ring: its uncertainty $\\Lambda_j^{-1}$,\n"
         "shade: spread $\\Sigma_\\epsilon$ of points about it; the nearest\n"
         "class wins, in units of ring and shade together",
         ha="center",
         va="bottom",
-        fontsize=9.5,
+        fontsize=10,
     )
     right.text(0, 3.4, "embedding space after some points", ha="center", va="center", weight="bold")
     return figure
@@ -206,35 +207,35 @@ def scenarios(
         identified: whether each scenario names the task at test time.
     """
     num_tasks, num_classes, num_examples = images.shape[:3]
-    left, width = num_examples + 0.25, 3.3
-    right, bottom = left + width * len(titles), -num_tasks * num_classes
-    figure, ax = canvas(7.8, 3.0, (0, 1), (0, 1))
+    unit, left, width = 0.285, num_examples + 0.25, 3.75  # inches a unit; a unit is the side of an image
+    right, bottom, top_edge = left + width * len(titles), -num_tasks * num_classes, 4.0
+    figure, ax = canvas(unit * (right + 3.7), unit * (top_edge - bottom + 0.1), (0, 1), (0, 1))
     for task in range(num_tasks):
         top = -task * num_classes
         colour = TASK_COLOURS[task]
-        low = (-2.95, top - num_classes + 0.04)
+        low = (-3.7, top - num_classes + 0.04)
         ax.add_patch(Rectangle(low, right - low[0], num_classes - 0.08, facecolor=colour, alpha=0.1, lw=0))
         middle = top - num_classes / 2
-        ax.text(-2.6, middle, f"task {task + 1}", ha="center", va="center", rotation=90, color=colour, weight="bold")
+        ax.text(-3.3, middle, f"task {task + 1}", ha="center", va="center", rotation=90, color=colour, weight="bold")
         for row, name in enumerate(names[task]):
-            ax.text(-0.15, top - row - 0.5, name, ha="right", va="center", fontsize=9.5)
+            ax.text(-0.1, top - row - 0.5, name, ha="right", va="center")
             for example in range(num_examples):
                 extent = (example + 0.05, example + 0.95, top - row - 0.95, top - row - 0.05)
                 ax.imshow(images[task, row, example], extent=extent, cmap="gray", interpolation="nearest", zorder=3)
         for column, named in enumerate(identified):
             x = left + width * column
             for row, y in enumerate(labels[column][task]):
-                ax.text(x + 1.95, top - row - 0.5, f"$y = {y}$", va="center", fontsize=10.5)
-            ax.text(x + 0.25, middle, f"$t = {task + 1}$" if named else "$t$ hidden", va="center", fontsize=10.5)
+                ax.text(x + 2.35, top - row - 0.5, f"$y = {y}$", va="center")
+            ax.text(x + 0.15, middle, f"$t = {task + 1}$" if named else "$t$ hidden", va="center")
     for column, (title, named) in enumerate(zip(titles, identified, strict=True)):
         x = left + width * column
         choices = ", ".join(map(str, sorted({y for task in labels[column] for y in task})))
-        ax.text(x + width / 2, 1.75, title, ha="center", va="center", fontsize=9.5, weight="bold")
-        ax.text(x + width / 2, 1.1, "from $x$ and $t$" if named else "from $x$ alone", ha="center", va="center")
-        ax.text(x + width / 2, 0.45, rf"predict $y \in \{{{choices}\}}$", ha="center", va="center")
-        ax.plot([x] * 2, [2.1, bottom], color="white", lw=4, zorder=2)
-    ax.text(num_examples / 2, 0.45, "images $x$", ha="center", va="center")
-    blank(ax, (-3, right), (bottom - 0.1, 2.1))  # last, as imshow sets limits of its own
+        ax.text(x + width / 2, 3.2, title.replace("-", "-\n"), ha="center", va="center", weight="bold")
+        ax.text(x + width / 2, 1.75, "from $x$ and $t$" if named else "from $x$ alone", ha="center", va="center")
+        ax.text(x + width / 2, 0.85, rf"$y \in \{{{choices}\}}$", ha="center", va="center")
+        ax.plot([x] * 2, [top_edge, bottom], color="white", lw=4, zorder=2)
+    ax.text(num_examples / 2, 0.5, "images $x$", ha="center", va="center")
+    blank(ax, (-3.7, right), (bottom - 0.1, top_edge))  # last, as imshow sets limits of its own
     return figure
 
 
@@ -245,7 +246,7 @@ def hmc_propagation(num_tasks: int = 3, num_draws: int = 400, seed: int = 0) -> 
     posterior on a grid (so they are exact where HMC's would be approximate), the density is a mixture of Gaussians.
 
     Args:
-        num_tasks: columns.
+        num_tasks: rows, from the prior on the left to draws from the posterior on the right.
         num_draws: draws from each posterior.
         seed: of the draws.
     """
@@ -260,73 +261,37 @@ def hmc_propagation(num_tasks: int = 3, num_draws: int = 400, seed: int = 0) -> 
     )
     if not 1 <= num_tasks <= len(likelihoods):
         raise ValueError(f"num_tasks={num_tasks} must be 1 to {len(likelihoods)}")
-    figure, axes = card(2, num_tasks, 2.5 * num_tasks, 5.2, sharex=True, sharey=True)
-    figure.get_layout_engine().set(hspace=0.16, wspace=0.16)
+    across, down = 11.5, -8.6  # from a panel's centre to the next one's, in units of a weight
+    x_range, y_range = (-3.9, across + 3.3), (down * (num_tasks - 1) - 4.0, 4.4)
+    figure, ax = canvas(5.2, 5.2 * (y_range[1] - y_range[0]) / (x_range[1] - x_range[0]), x_range, y_range)
     rng = np.random.default_rng(seed)
     blues = LinearSegmentedColormap.from_list("prior", ["white", SKY, BLUE])
     log_prior = -0.5 * (grid**2).sum(1)
     for task in range(num_tasks):
-        above, below = axes[:, task]
+        y = down * task
         density = np.exp(log_prior - log_prior.max()).reshape(len(side), -1)
-        above.contourf(side, side, density, levels=[0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0], cmap=blues)
-        name = r"p(\theta)" if task == 0 else rf"\hat{{p}}_{task}(\theta)"
-        kind = "Gaussian" if task == 0 else "fitted"
-        above.set_title(f"prior of task {task + 1}: {kind} ${name}$", fontsize=10)
+        ax.contourf(side, y + side, density, levels=[0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0], cmap=blues)
         log_posterior = log_prior + likelihoods[task](grid)
         weight = np.exp(log_posterior - log_posterior.max())
         draws = grid[rng.choice(len(grid), num_draws, p=weight / weight.sum())]
-        below.plot(*(draws + rng.uniform(-0.025, 0.025, draws.shape)).T, ".", ms=3, color=VERMILION)
+        shown = draws + rng.uniform(-0.025, 0.025, draws.shape) + (across, y)
+        ax.plot(*shown.T, ".", ms=3, color=VERMILION)
+        log_prior = GaussianMixture(4, reg_covar=1e-3, random_state=seed).fit(draws).score_samples(grid)
+
+        name = r"p(\theta)" if task == 0 else rf"\hat{{p}}_{task}(\theta)"
         data = r"\mathcal{D}_1" if task == 0 else rf"\mathcal{{D}}_{{1:{task + 1}}}"
-        below.set_title(rf"draws from $p(\theta \,|\, {data})$", fontsize=10)
-        mixture = GaussianMixture(4, reg_covar=1e-3, random_state=seed).fit(draws)
-        log_prior = mixture.score_samples(grid)
-        _between(above, (0.5, -0.02), below, (0.5, 1.16), rf"HMC with $\mathcal{{D}}_{task + 1}$", (6, 0))
+        for x, title in ((0, f"prior of task {task + 1}, ${name}$"), (across, rf"draws, $p(\theta \,|\, {data})$")):
+            ax.add_patch(Rectangle((x - 3, y - 3), 6, 6, facecolor="none", edgecolor=GREY, lw=1))
+            ax.text(x, y + 3.3, title, ha="center", va="bottom")
+        arrow(ax, (3.3, y), (across - 3.3, y), (0, 0))
+        ax.text(across / 2, y + 0.5, "HMC with\n" + rf"$\mathcal{{D}}_{task + 1}$", ha="center", va="bottom")
         if task + 1 < num_tasks:
-            _between(below, (1.01, 0.9), axes[0, task + 1], (0.04, -0.02), "fit a\ndensity", (-17, -1))
-    for ax in axes.flat:
-        ax.set(xlim=(-3, 3), ylim=(-3, 3), aspect="equal", xticks=[], yticks=[])
-        ax.spines[:].set_visible(True)
-        ax.spines[:].set_color(GREY)
-    for ax in axes[-1]:
-        ax.set_xlabel(r"weight $\theta_1$", fontsize=9)
-    for ax in axes[:, 0]:
-        ax.set_ylabel(r"weight $\theta_2$", fontsize=9)
+            arrow(ax, (across - 3.2, y - 3.2), (3.2, y + down + 3.2), (0, 0))
+            ax.text(across / 2, y - 1.0, "fit a\ndensity", ha="center", va="top")
+    ax.text(0, y - 3.3, r"weight $\theta_1$", ha="center", va="top")
+    ax.text(-3.3, y, r"weight $\theta_2$", ha="right", va="center", rotation=90)
+    blank(ax, x_range, y_range)
     return figure
-
-
-def _between(start: Axes, a: tuple, end: Axes, b: tuple, label: str, shift: tuple[float, float]) -> None:
-    """An arrow from a point of one axes to a point of another, in fractions of each.
-
-    Args:
-        start: axes of the arrow's tail.
-        a: its tail.
-        end: axes of its head.
-        b: its head.
-        label: text beside it.
-        shift: the text's corner, in points from the head: its lower left one right of the head, else its upper right.
-    """
-    line = end.annotate(
-        "",
-        xy=b,
-        xycoords=end.transAxes,
-        xytext=a,
-        textcoords=start.transAxes,
-        arrowprops={"arrowstyle": "-|>", "color": BLACK, "lw": 1.4, "mutation_scale": 14},
-        annotation_clip=False,
-    )
-    text = end.annotate(
-        label,
-        xy=b,
-        xycoords=end.transAxes,
-        xytext=shift,
-        textcoords="offset points",
-        ha="left" if shift[0] > 0 else "right",
-        va="bottom" if shift[0] > 0 else "top",
-        fontsize=9,
-        annotation_clip=False,
-    )
-    for artist in (line, text):
-        artist.set_in_layout(False)
 
 
 def _turned(direction: NDArray, angle: float) -> NDArray:

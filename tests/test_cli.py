@@ -7,7 +7,7 @@ import sys
 import pandas as pd
 import pytest
 
-from paper_lib import cli, experiments, runs
+from paper_lib import analysis, cli, experiments, runs
 from paper_lib.data import vision
 from paper_lib.metrics import GROUP, Summary
 
@@ -82,6 +82,7 @@ def fake_experiments(tmp_path, monkeypatch):
     (tmp_path / "coin_flips.py").write_text(MODULE)
     (tmp_path / "several.py").write_text(RESULT)
     monkeypatch.setattr(experiments, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(analysis, "__path__", [])
     yield
     for name in ("coin_flips", "several"):
         sys.modules.pop(f"paper_lib.experiments.{name}", None)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paper_lib.experiments import errata
+from paper_lib.analysis import errata
 
 QUICK = errata.Config(num_draws=40_000)
 
@@ -23,9 +23,9 @@ def test_corrected_agrees_with_the_independent_route_and_printed_does_not(result
         assert abs(row.printed - row.independent) > 5 * tolerance * abs(row.independent), row
 
 
-def test_rounded_keeps_what_is_read(result):
-    text = errata.rounded(result.checks)
-    assert text.loc["M5", ["printed", "corrected", "independent"]].tolist() == ["1.7", "0.85", "0.85"]
+def test_table_keeps_what_is_read(result):
+    text = errata.shown(result.checks).set_index("quantity")
+    assert list(text.loc["M5, performance after 2 tasks (pooled points)"]) == ["1.7", "0.85", "0.85"]
 
 
 def test_every_point_has_a_check(result):

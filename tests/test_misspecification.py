@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from paper_lib.experiments.misspecification import (
+from paper_lib.analysis.misspecification import (
     EXCESS_LIMIT,
     Config,
     change_point_task,
     excess_error,
+    findings,
     run,
     summarise,
 )
@@ -39,6 +40,17 @@ def test_the_line_forgets_and_the_experts_do_not(result):
     assert mean["line", "log_likelihood"] > 2
     assert abs(mean["experts", "mse"]) < 0.002
     assert abs(mean["experts", "log_likelihood"]) < 0.05
+
+
+def test_the_chapter_s_run_shows_what_the_chapter_says():
+    """The line forgets more than five times what the mixture does, in both metrics, and more data do not help."""
+    result = run(Config())
+    mean = summarise(result.scores).groupby(["model", "metric"]).mean(numeric_only=True)
+    assert (mean.forgetting["line"] > 5 * mean.forgetting["experts"].abs()).all()
+    assert (mean.average_performance["line"] < mean.average_performance["experts"]).all()
+    assert "line's squared error from 0.011 to 0.090" in findings(result, Config())
+    excess = excess_error(Config(), (3000,), (1.0, 100.0)).groupby("task_trained").excess_mse.mean()
+    assert excess[1] < 0.01 and abs(excess[2] - EXCESS_LIMIT) < 0.01
 
 
 def test_summary_follows_from_the_scores_by_hand(result):

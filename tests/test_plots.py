@@ -6,9 +6,10 @@ import pandas as pd
 import pytest
 
 from paper_lib import plots
-from paper_lib.experiments.misspecification import Curve
-from paper_lib.experiments.scenarios import Config as ScenariosConfig
-from paper_lib.experiments.scenarios import recursion
+from paper_lib.analysis import filter_derivation, weight_filter
+from paper_lib.analysis.misspecification import Curve
+from paper_lib.analysis.scenarios import Config as ScenariosConfig
+from paper_lib.analysis.scenarios import recursion
 
 GRID = np.linspace(-1, 1, 5)
 CURVES = tuple(Curve(m, t, GRID, GRID * t, np.ones(5)) for m in ("line", "experts") for t in (1, 2))
@@ -46,6 +47,9 @@ FIGURES = {
         [1, 2], [0.2, 0.3], [0.21, 0.3], [0.01, 0.02], x_label="x", y_label="y"
     ),
     "prototype_swap": lambda: plots.prototype_swap(SWAP),
+    "lemma_1": lambda: plots.lemma_1(filter_derivation.lemma_1(num_steps=4)),
+    "filter_assumptions": lambda: plots.filter_assumptions(*filter_derivation.run(filter_derivation.Config())[:2]),
+    "error_by_ratio": lambda: plots.error_by_ratio(*weight_filter.run(weight_filter.Config(num_first=(2, 4)))),
 }
 
 

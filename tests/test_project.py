@@ -26,11 +26,12 @@ DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow"}
 
 # The rooms, each with those that it may not look into.
 FORWARD = {
-    "data": {"methods", "experiments", "runs", "plots", "notebook", "cli"},
-    "inference": {"methods", "experiments", "runs", "plots", "notebook", "cli"},
-    "networks": {"methods", "experiments", "runs", "plots", "notebook", "cli"},
-    "metrics": {"methods", "experiments", "runs", "plots", "notebook", "cli"},
-    "methods": {"experiments", "runs", "plots", "notebook", "cli"},
+    "data": {"methods", "experiments", "analysis", "runs", "plots", "notebook", "cli"},
+    "inference": {"methods", "experiments", "analysis", "runs", "plots", "notebook", "cli"},
+    "networks": {"methods", "experiments", "analysis", "runs", "plots", "notebook", "cli"},
+    "metrics": {"methods", "experiments", "analysis", "runs", "plots", "notebook", "cli"},
+    "methods": {"experiments", "analysis", "runs", "plots", "notebook", "cli"},
+    "analysis": {"methods", "experiments", "runs", "plots", "notebook", "cli"},
     "plots": {"methods", "networks"},
 }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from paper_lib.experiments.protocl_derivation import Config, joint_log_density, run
+from paper_lib.analysis.protocl_derivation import Config, joint_log_density, run
 from paper_lib.inference.gaussian import Prototypes, condition_prototypes, prototype_log_density
 from paper_lib.rng import generator
 

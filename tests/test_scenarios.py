@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
+from paper_lib.analysis.scenarios import LAYOUTS, Config, examples, findings, heads, layouts, recursion, refusal
 from paper_lib.data.stream import SCENARIOS, make_stream
-from paper_lib.experiments.scenarios import LAYOUTS, Config, examples, heads, layouts, recursion, refusal
 from paper_lib.rng import generator
 
 SPECS = {scenario: make_stream("split_digits", scenario).spec for scenario in SCENARIOS}
@@ -36,13 +36,14 @@ def test_a_layout_serves_what_its_units_can_answer(layout, scenario):
 
 
 def test_tables_say_what_the_appendix_says():
-    table = layouts(SPECS)
+    table = layouts(SPECS).set_index("layout")
     assert (table["task-incremental"] == "yes").all()
     assert list(table.loc["a head a task"] == "yes") == [True, False, False]
     assert table.loc["one head, a unit a class", "class-incremental"] == "yes"
     facts = heads(SPECS)
+    assert list(facts["output units"]) == [10, 2, 10]
     assert list(facts["heads"]) == [5, 1, 1]
-    assert list(facts["chance, %"]) == [50, 50, 10]
+    assert list(facts["chance"]) == ["50 %", "50 %", "10 %"]
 
 
 def test_images_are_of_the_classes_that_they_are_labelled_with():
@@ -79,6 +80,13 @@ def test_sequence_ends_where_normal_equations_and_the_joint_density_end():
     np.testing.assert_allclose(result.batch.mean, np.linalg.lstsq(rows, targets, rcond=None)[0], atol=1e-12)
     joint = stats.multivariate_normal(np.zeros(24), phi @ phi.T + np.eye(24) / beta)
     assert total == pytest.approx(joint.logpdf(y), abs=1e-9)
+
+
+def test_findings_say_how_far_apart_the_two_ends_are():
+    result = recursion(Config())
+    assert "less than 1e-9" in findings(result)
+    shifted = result._replace(batch_log_evidence=result.batch_log_evidence + 1)
+    assert "less than 1e-9" not in findings(shifted)
 
 
 @pytest.mark.parametrize("bad", [{"dataset": "split_cifar"}, {"num_tasks": 0}, {"noise_precision": 0.0}])

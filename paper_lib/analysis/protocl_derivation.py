@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from paper_lib.checks import within
 from paper_lib.inference.gaussian import (
     Gaussian,
     Prototypes,
@@ -33,15 +34,13 @@ from paper_lib.inference.gaussian import (
 )
 from paper_lib.rng import generator
 
-VERSION = 1
-
 
 @dataclass(frozen=True)
 class Config:
     """Settings of the checks.
 
     Attributes:
-        num_classes: colours of the urn, classes of the prototypes.
+        num_classes: colours of the urn, classes of the prototypes, 1 to 100.
         concentration: initial Dirichlet parameter of every class; the paper's is 0.78.
         num_urns: urns that are simulated.
         num_labels: balls drawn from each urn before the last.
@@ -71,21 +70,14 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in (
-            "num_classes",
-            "num_labels",
-            "num_draws",
-            "embedding_dim",
-            "num_points",
-            "dims",
-            "batch_sizes",
-            "shared",
-        ):
-            if not getattr(self, name) or np.min(getattr(self, name)) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("num_urns", "num_labels", "embedding_dim", "num_points"):
+            within(name, getattr(self, name), 1)
+        for name in ("dims", "batch_sizes", "shared"):
+            within(name, min(getattr(self, name), default=0), 1)
+        within("num_classes", self.num_classes, 1, 100)
+        within("num_draws", self.num_draws, 2)
         for name in ("concentration", "noise_var", "precision"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive and finite")
+            within(name, getattr(self, name), 0, above=True)
 
 
 class Result(NamedTuple):
@@ -93,7 +85,7 @@ class Result(NamedTuple):
 
     Attributes:
         urn: per class: ``label, closed_form, monte_carlo, se``, the probability of the next label after ``num_labels``
-            labels, all of the last class.
+            labels, all of the last class; ``se`` is that of the share if the closed form is right.
         integral: per dimension: ``dim, closed_form, monte_carlo, se``, logs of the integral of the product; ``se`` is
             that of the log.
         updates: per batch size: ``batch_size, difference``, the largest in any natural parameter, relative to the
@@ -112,8 +104,29 @@ def run(config: Config) -> Result:
     return Result(urn(config), integral(config), updates(config), swap(config))
 
 
+def findings(result: Result) -> str:
+    """How the checks came out, in Markdown."""
+
+    def farthest(table: pd.DataFrame) -> float:
+        return float(((table.monte_carlo - table.closed_form).abs() / table.se.clip(lower=1e-12)).max())
+
+    last, worst = result.swap.iloc[-1], result.updates.difference.max()
+    return (
+        "In this run:\n\n"
+        f"- the urns differ from the closed form by at most {farthest(result.urn):.1f} standard errors, the integrals "
+        f"by at most {farthest(result.integral):.1f};\n"
+        f"- batches of {', '.join(map(str, result.updates.batch_size))} points end "
+        f"{'within 1e-12' if worst < 1e-12 else f'{worst:.1g}'} (relative) of one pass over all points;\n"
+        f"- for {last.num_points:g} points of one class the exact integral is {last.exact:.1f} nats a point, the "
+        f"product of one-point integrals {last['product']:.1f}."
+    )
+
+
 def urn(config: Config) -> pd.DataFrame:
-    """Share of each colour in the draw after ``num_labels`` balls of the last colour, and the closed form."""
+    """Share of each colour in the draw after ``num_labels`` balls of the last colour, and the closed form.
+
+    All colours begin alike, so an urn whose first balls share another colour counts with the two colours exchanged.
+    """
     rng = np.random.default_rng([config.seed, 1])
     balls = np.full((config.num_urns, config.num_classes), config.concentration)
     draws = []
@@ -122,19 +135,21 @@ def urn(config: Config) -> pd.DataFrame:
         draws.append((threshold > balls.cumsum(1)).sum(1).clip(max=config.num_classes - 1))
         balls[np.arange(config.num_urns), draws[-1]] += 1
     last = config.num_classes - 1
-    kept = np.all([d == last for d in draws[:-1]], axis=0)
+    kept = np.all(np.array(draws[:-1]) == draws[0], axis=0)
     if not kept.any():
-        raise ValueError(f"num_urns={config.num_urns} are too few: none drew the last class {config.num_labels} times")
-    share = np.bincount(draws[-1][kept], minlength=config.num_classes) / kept.sum()
+        raise ValueError(f"num_urns={config.num_urns} are too few: none drew one class {config.num_labels} times")
+    first, then = draws[0][kept], draws[-1][kept]
+    then = np.where(then == first, last, np.where(then == last, first, then))
     counts = torch.zeros(config.num_classes, dtype=torch.float64)
     counts[last] = config.num_labels
     posterior = condition_dirichlet(torch.full_like(counts, config.concentration), counts)
+    expected = dirichlet_log_predictive(posterior).exp().numpy()
     return pd.DataFrame(
         {
             "label": np.arange(config.num_classes),
-            "closed_form": dirichlet_log_predictive(posterior).exp().numpy(),
-            "monte_carlo": share,
-            "se": np.sqrt(share * (1 - share) / kept.sum()),
+            "closed_form": expected,
+            "monte_carlo": np.bincount(then, minlength=config.num_classes) / len(then),
+            "se": np.sqrt(expected * (1 - expected) / len(then)),
         }
     )
 
@@ -188,7 +203,7 @@ def swap(config: Config) -> pd.DataFrame:
         chain.append(prototype_log_density(state, point[None], config.noise_var)[0, 0])
         state = condition_prototypes(state, torch.ones(1).double(), point[None], config.noise_var)
     exact, apart = torch.stack(chain).cumsum(0), one_each.cumsum(0)
-    rows = [(n, exact[n - 1].item() / n, apart[n - 1].item() / n) for n in config.shared]
+    rows = [(n, exact[n - 1].item() / n, apart[n - 1].item() / n) for n in sorted(set(config.shared))]
     return pd.DataFrame(rows, columns=["num_points", "exact", "product"])
 
 

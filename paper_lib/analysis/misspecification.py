@@ -10,7 +10,7 @@ Known limits of the line, for many points: slope 0, intercept 1/2, and an error 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from paper_lib.checks import within
 from paper_lib.inference.gaussian import Gaussian
 from paper_lib.inference.regression import (
     LinearExperts,
@@ -30,8 +31,6 @@ from paper_lib.inference.regression import (
     predict_line,
 )
 from paper_lib.rng import generator
-
-VERSION = 1
 
 EXCESS_LIMIT = 1 / 12
 """Excess squared error of the line for both tasks, on each, for many points: the variance of x on an interval of 1."""
@@ -65,11 +64,9 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("num_points", "num_experts", "num_restarts", "num_iterations", "num_test"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+            within(name, getattr(self, name), 1)
         for name in ("noise_precision", "prior_var", "x_precision"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive and finite")
+            within(name, getattr(self, name), 0, above=True)
 
 
 class Curve(NamedTuple):
@@ -129,16 +126,8 @@ def run(config: Config) -> Result:
         line, experts = _prior(config), init_experts(_prior(config), config.num_experts)
         for trained, (x, y) in enumerate(train):
             line, _ = condition_line(line, line_features(x), y, config.noise_precision)
-            experts, _ = condition_experts(
-                experts,
-                x,
-                y,
-                config.x_precision,
-                config.noise_precision,
-                generator(seed, "experts", trained),
-                config.num_restarts,
-                config.num_iterations,
-            )
+            known, search = (config.x_precision, config.noise_precision), (config.num_restarts, config.num_iterations)
+            experts, _ = condition_experts(experts, x, y, *known, generator(seed, "experts", trained), *search)
             alone, _ = condition_line(_prior(config), line_features(x), y, config.noise_precision)
             for tested, (x_test, y_test) in enumerate(test):
                 at = _predict(config, line, experts, x_test)
@@ -177,6 +166,22 @@ def summarise(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"average_performance": average, "forgetting": wide[1, 1] - wide[2, 1]}).reset_index()
 
 
+def findings(result: Result, config: Config) -> str:
+    """What a run shows on task 1, in Markdown."""
+    first = result.scores[result.scores.task_tested == 1].groupby(["model", "metric", "task_trained"]).value.mean()
+    lines = []
+    for model, name in (("line", "line"), ("experts", "mixture")):
+        mse, log_likelihood = first[model, "mse"], first[model, "log_likelihood"]
+        lines.append(
+            f"- the {name}'s squared error from {mse[1]:.3f} to {mse[2]:.3f}, its log likelihood from "
+            f"{log_likelihood[1]:.2f} to {log_likelihood[2]:.2f} nats a point"
+        )
+    return (
+        f"In this run ({config.num_points} points a task, noise of variance {1 / config.noise_precision:.3g}) learning "
+        f"task 2 changes, on task 1,\n\n{lines[0]};\n{lines[1]}."
+    )
+
+
 def excess_error(config: Config, num_points: tuple[int, ...], noise_precisions: tuple[float, ...]) -> pd.DataFrame:
     """The line's error on task 1 above the noise, before and after task 2, against the points of a task.
 
@@ -190,8 +195,7 @@ def excess_error(config: Config, num_points: tuple[int, ...], noise_precisions: 
     for seed in config.seeds:
         for precision in noise_precisions:
             for n in num_points:
-                setting = replace(config, noise_precision=precision)
-                line = _prior(setting)
+                line = _prior(config)
                 for task in range(2):
                     rng = generator(seed, "excess", task, n)
                     x, y = change_point_task(task, n, precision, rng)

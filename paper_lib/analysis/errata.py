@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from paper_lib import metrics
-from paper_lib.experiments import misspecification, protocl_derivation
+from paper_lib.analysis import filter_derivation, misspecification, protocl_derivation
+from paper_lib.checks import within
 from paper_lib.inference.gaussian import (
     Gaussian,
     Prototypes,
@@ -26,17 +27,9 @@ from paper_lib.inference.gaussian import (
     dirichlet_log_predictive,
     log_density,
 )
-from paper_lib.inference.kalman import (
-    WeightBelief,
-    condition_weights,
-    linearise,
-    predict_weights,
-    transition_var,
-    weight_targets,
-)
+from paper_lib.inference.kalman import WeightBelief, condition_weights, linearise, weight_targets
 from paper_lib.rng import generator
 
-VERSION = 1
 F64 = torch.float64
 
 
@@ -46,8 +39,8 @@ class Config:
 
     Attributes:
         num_steps: Ornstein-Uhlenbeck steps without data.
-        reversion: their speed h.
-        num_draws: simulated paths, weights or class probabilities.
+        reversion: their speed h, above 0 and below 1.
+        num_draws: simulated paths, weights or class probabilities, at least 2.
         seed: of every random number.
     """
 
@@ -57,11 +50,9 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("num_steps", "num_draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 < self.reversion < 1:
-            raise ValueError(f"reversion={self.reversion} must lie between 0 and 1")
+        within("num_steps", self.num_steps, 1)
+        within("num_draws", self.num_draws, 2)
+        within("reversion", self.reversion, 0, 1, above=True, below=True)
 
 
 class Check(NamedTuple):
@@ -89,7 +80,7 @@ class Result(NamedTuple):
 
     Attributes:
         checks: a row a check, columns as ``Check``.
-        drift: M1 step by step: ``step, printed, corrected, simulated``, prior variances of a weight.
+        drift: M1 step by step, of ``filter_derivation.variance_without_data``.
     """
 
     checks: pd.DataFrame
@@ -98,11 +89,14 @@ class Result(NamedTuple):
 
 def run(config: Config) -> Result:
     """All checks."""
-    drift = ou_variance(config)
-    last = drift.iloc[-1]
+    drift = filter_derivation.variance_without_data(
+        config.reversion, 0.1, config.num_steps, config.num_draws, config.seed
+    )
+    step = filter_derivation.transitions(num_draws=config.num_draws, seed=config.seed).iloc[0]
+    last, by = drift.iloc[-1], "simulation"
     rows = [
-        Check("M1", "prior variance of a drifting weight", last.printed, last.corrected, last.simulated, "simulation"),
-        transition_variance(config),
+        Check("M1", "prior variance of a drifting weight", last.printed, last.corrected, last.simulated, by),
+        Check("M2", "variance of a step of the optimal weight", step.printed, step.corrected, step.simulated, by),
         linearisation_offset(),
         conditional_variance(),
         shared_prototype(config),
@@ -116,41 +110,11 @@ def run(config: Config) -> Result:
     return Result(pd.DataFrame(rows), drift)
 
 
-def rounded(checks: pd.DataFrame, digits: int = 3) -> pd.DataFrame:
-    """The checks as text of so many significant digits, to be read."""
+def shown(checks: pd.DataFrame, digits: int = 3) -> pd.DataFrame:
+    """The checks to be read: what is computed and by which route, and three numbers of so many significant digits."""
     numbers = ["printed", "corrected", "independent"]
-    return checks.assign(**checks[numbers].map(lambda value: f"{value:.{digits}g}")).set_index("point")
-
-
-def ou_variance(config: Config) -> pd.DataFrame:
-    """M1: variance of a weight that drifts without data, from variance 1, by both exponents and by simulated paths."""
-    eta_var, rng = 0.1, np.random.default_rng([config.seed, 1])
-    printed = corrected = WeightBelief(torch.zeros(1, dtype=F64), torch.ones(1, dtype=F64))
-    paths = rng.standard_normal(config.num_draws)
-    rows = [(0, 1.0, 1.0, paths.var())]
-    for step in range(1, config.num_steps + 1):
-        printed = predict_weights(printed, config.reversion, eta_var, "printed")
-        corrected = predict_weights(corrected, config.reversion, eta_var)
-        paths = (1 - config.reversion) * paths + math.sqrt(eta_var) * rng.standard_normal(config.num_draws)
-        rows.append((step, printed.var.item(), corrected.var.item(), paths.var()))
-    return pd.DataFrame(rows, columns=["step", "printed", "corrected", "simulated"])
-
-
-def transition_variance(config: Config) -> Check:
-    """M2: how much a weight's optimum moves when the others move, found by a parabola through three values."""
-    rng = np.random.default_rng([config.seed, 2])
-    root = rng.standard_normal((4, 6))
-    hessian, eta_var = root @ root.T, 0.5
-    theta = math.sqrt(eta_var) * rng.standard_normal((config.num_draws, 4))
-    places = [np.c_[np.full(len(theta), weight), theta[:, 1:]] for weight in (-1.0, 0.0, 1.0)]
-    low, middle, high = (-0.5 * ((place @ hessian) * place).sum(1) for place in places)
-    optimum = 0.5 * (low - high) / (low - 2 * middle + high)
-    printed, corrected = (
-        transition_var(torch.from_numpy(hessian), eta_var, f)[0].item() for f in ("printed", "corrected")
-    )
-    return Check(
-        "M2", "variance of a step of the optimal weight", printed, corrected, optimum.var().item(), "simulation"
-    )
+    what = checks.point + ", " + checks.quantity + " (" + checks.route + ")"
+    return checks[numbers].map(lambda value: f"{value:.{digits}g}").assign(quantity=what)[["quantity", *numbers]]
 
 
 def linearisation_offset() -> Check:

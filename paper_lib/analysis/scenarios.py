@@ -17,14 +17,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from paper_lib.checks import one_of
+from paper_lib.checks import one_of, within
 from paper_lib.data import vision
 from paper_lib.data.stream import SCENARIOS, Spec, make_stream
 from paper_lib.inference.gaussian import Gaussian
 from paper_lib.inference.regression import condition_line, line_features
 from paper_lib.rng import generator
-
-VERSION = 1
 
 STREAMS = ("auto", "split_digits", "split_mnist", "split_fmnist", "split_cifar10")
 LAYOUTS = {
@@ -41,7 +39,7 @@ class Config:
 
     Attributes:
         dataset: images to show; ``auto`` is CIFAR-10 as in the paper, or digits where its files are not there.
-        num_examples: images shown of each class.
+        num_examples: images shown of each class, 1 to 10.
         num_tasks: tasks of the regression.
         num_points: points of each of its tasks.
         noise_precision: one over the variance of the regression's noise.
@@ -57,11 +55,10 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("dataset", self.dataset, STREAMS)
-        for name in ("num_examples", "num_tasks", "num_points"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 < self.noise_precision < math.inf:
-            raise ValueError(f"noise_precision={self.noise_precision} must be positive and finite")
+        within("num_examples", self.num_examples, 1, 10)
+        within("num_tasks", self.num_tasks, 1)
+        within("num_points", self.num_points, 1)
+        within("noise_precision", self.noise_precision, 0, above=True)
 
 
 class Examples(NamedTuple):
@@ -123,21 +120,21 @@ def examples(config: Config) -> Examples:
         there = all(row.state == "present" for row in vision.status("cifar-10"))
         dataset = "split_cifar10" if there else "split_digits"
     stream = make_stream(dataset, "class_incremental")
-    images = []
-    for task in stream.train[:2]:
-        chosen = [task.x[task.y == unit][: config.num_examples] for unit in stream.spec.task_units[task.index]]
-        images.append(torch.stack(chosen))
-    grey = stream.spec.input_shape[0] == 1
-    shown = torch.stack(images).squeeze(3) if grey else torch.stack(images).movedim(3, -1)
-    sizes = [len(units) for units in stream.spec.task_units[:2]]
-    within = tuple(tuple(range(size)) for size in sizes)
+    units, names = stream.spec.task_units[:2], stream.spec.class_names[:2]
+    images = torch.stack(
+        [
+            torch.stack([task.x[task.y == unit][: config.num_examples] for unit in mine])
+            for task, mine in zip(stream.train, units, strict=False)
+        ]
+    )
+    images = images.squeeze(3) if stream.spec.input_shape[0] == 1 else images.movedim(3, -1)
     # A head of its own numbers its classes from 0, as does the shared head; only a unit a class tells tasks apart.
-    labels = {"class_incremental": stream.spec.task_units[:2]}
+    places = tuple(tuple(range(len(mine))) for mine in units)
     return Examples(
-        shown.numpy(),
-        stream.spec.class_names[:2],
-        tuple(labels.get(scenario, within) for scenario in SCENARIOS),
-        tuple(scenario.replace("_", "-") for scenario in SCENARIOS),
+        images.numpy(),
+        names,
+        tuple(units if scenario == "class_incremental" else places for scenario in SCENARIOS),
+        tuple(map(_title, SCENARIOS)),
         tuple(scenario == "task_incremental" for scenario in SCENARIOS),
     )
 
@@ -151,19 +148,9 @@ def heads(specs: dict[str, Spec]) -> pd.DataFrame:
     rows = []
     for scenario, spec in specs.items():
         competing = spec.competing_units()
-        each = competing.sum(1)
-        rows.append(
-            {
-                "scenario": scenario.replace("_", "-"),
-                "units": spec.num_units,
-                "of task 1": _set(spec.task_units[0]),
-                "of task 2": _set(spec.task_units[1]),
-                "heads": len(competing.unique(dim=0)),
-                "units that compete": int(each.max()),
-                "chance, %": round(100 / int(each.max())),
-            }
-        )
-    return pd.DataFrame(rows).set_index("scenario")
+        most = int(competing.sum(1).max())
+        rows.append((_title(scenario), spec.num_units, len(competing.unique(dim=0)), most, f"{100 / most:.0f} %"))
+    return pd.DataFrame(rows, columns=["scenario", "output units", "heads", "units a head", "chance"])
 
 
 def layouts(specs: dict[str, Spec]) -> pd.DataFrame:
@@ -172,11 +159,11 @@ def layouts(specs: dict[str, Spec]) -> pd.DataFrame:
     Args:
         specs: of one data set in each scenario.
     """
-    served = {
-        layout: {scenario.replace("_", "-"): refusal(specs[made_for], scenario) or "yes" for scenario in SCENARIOS}
+    rows = [
+        (layout, *(refusal(specs[made_for], scenario) or "yes" for scenario in SCENARIOS))
         for layout, made_for in LAYOUTS.items()
-    }
-    return pd.DataFrame(served).T
+    ]
+    return pd.DataFrame(rows, columns=["layout", *map(_title, SCENARIOS)])
 
 
 def refusal(layout: Spec, scenario: str) -> str:
@@ -187,13 +174,13 @@ def refusal(layout: Spec, scenario: str) -> str:
         scenario: what is asked.
     """
     if not layout.competing_units().all() and scenario != "task_incremental":
-        return "no: needs the task"
+        return "no, needs the task"
     # Asked for the class itself, two classes on one unit are lost; within a task, or for the class's position in it,
     # it is enough that the classes of each task differ.
     if scenario == "class_incremental":
         classes = [unit for units in layout.task_units for unit in units]
         if len(set(classes)) < len(classes):
-            return "no: classes share units"
+            return "no, classes share units"
     return ""
 
 
@@ -216,5 +203,22 @@ def recursion(config: Config) -> Recursion:
     return Recursion(sequential, batch, np.array(evidences), batch_evidence.item(), truth.numpy())
 
 
-def _set(units: tuple[int, ...]) -> str:
-    return "{" + ", ".join(map(str, units)) + "}"
+def findings(recursion: Recursion) -> str:
+    """How far the recursion ends from the batch posterior, in Markdown."""
+    mean, cov = (leaf[-1] for leaf in recursion.sequential)
+    total, at_once = recursion.log_evidence.sum(), recursion.batch_log_evidence
+    gap = max(
+        float((mean - recursion.batch.mean).abs().max()),
+        float((cov - recursion.batch.cov).abs().max()),
+        abs(total - at_once) / max(1.0, abs(at_once)),
+    )
+    return (
+        f"In this run, after {len(recursion.log_evidence)} tasks, the sequential posterior has intercept {mean[0]:.3f} "
+        f"and slope {mean[1]:.3f}, and the log evidences of the tasks add up to {total:.2f} nats. Means, covariances "
+        f"and the sum of log evidences differ from those of all data at once by "
+        f"{'less than 1e-9' if gap < 1e-9 else f'{gap:.1g}'}."
+    )
+
+
+def _title(scenario: str) -> str:
+    return scenario.replace("_", "-")
