@@ -140,22 +140,53 @@ def from_notebook(chosen: type[Config] | Selection, namespace: Mapping[str, obje
     return selection_from(chosen, values) if selecting else config_from(chosen, values)
 
 
-def shown(table: pd.DataFrame, spec: str = ".2f") -> pd.DataFrame:
-    """A table as a chapter shows it: fractions formatted, and a dash where there is no number.
+class Table:
+    """A table as a chapter shows it: one header row, numbers formatted, further columns folded away below.
+
+    Args:
+        frame: its index, if named, is the first column.
+        spec: format of fractions.
+        more: columns for the same lines that are folded away.
+        summary: what the fold is called.
 
     >>> import pandas
-    >>> shown(pandas.DataFrame({"paper": [93.734, math.nan], "n": [10, 0]}))
-       paper   n
-    0  93.73  10
-    1      –   0
+    >>> Table(pandas.DataFrame({"paper": [93.734, math.nan], "n": [10, 0]}))
+    paper  n
+    93.73 10
+        –  0
     """
 
+    def __init__(
+        self, frame: pd.DataFrame, spec: str = ".2f", more: pd.DataFrame | None = None, summary: str = "all numbers"
+    ):
+        self.frame, self.spec, self.summary = _written(frame, spec), spec, summary
+        self.more = None if more is None else _written(more, spec)
+
+    def __repr__(self) -> str:
+        parts = [self.frame] if self.more is None else [self.frame, self.more]
+        return "\n\n".join(part.to_string(index=False) for part in parts)
+
+    def _repr_html_(self) -> str:
+        html = _html(self.frame)
+        if self.more is not None:
+            html += f'<details class="more"><summary>{self.summary}</summary>{_html(self.more)}</details>'
+        return html
+
+
+def _written(frame: pd.DataFrame, spec: str) -> pd.DataFrame:
     def cell(value: object) -> object:
         if not isinstance(value, float):
             return value
         return "–" if math.isnan(value) else f"{value:{spec}}"
 
-    return table.map(cell)
+    named = frame.reset_index() if any(name is not None for name in frame.index.names) else frame
+    return named.map(cell)
+
+
+def _html(frame: pd.DataFrame) -> str:
+    """A table that a narrow page scrolls by itself, with headers that a screen reader tells."""
+    html = frame.to_html(index=False, border=0, classes="dataframe", justify="left").replace("<th>", '<th scope="col">')
+    return f'<div class="table" tabindex="0" role="region" aria-label="table">{html}</div>'
 
 
 def field_types(config_type: type) -> dict[str, Any]:

@@ -172,27 +172,58 @@ def claims() -> list[Claim]:
         for d in ("split_mnist", "split_fmnist")
         if "sfsvi" in ROWS
     )
-    ranking: Callable[[pd.DataFrame], Judgement] = _memory_table if rows_of_table_1 else lambda _: Judgement("open", "not run")
+    ranking: Callable[[pd.DataFrame], Judgement] = (
+        _memory_table if rows_of_table_1 else lambda _: Judgement("open", "not run")
+    )
     return [
         *SECTIONS_2,
-        Claim("one head", "Figure 1", "with one head VCL barely performs better than SGD", "vcl_split_mnist", _one_head, (figure_1,)),
-        Claim("a head a task", "Figure 1", "a head a task is what lets VCL remember", "vcl_split_mnist", _many_heads, (figure_1,)),
+        Claim(
+            "one head",
+            "Figure 1",
+            "with one head VCL barely performs better than SGD",
+            "vcl_split_mnist",
+            _one_head,
+            (figure_1,),
+        ),
+        Claim(
+            "a head a task",
+            "Figure 1",
+            "a head a task is what lets VCL remember",
+            "vcl_split_mnist",
+            _many_heads,
+            (figure_1,),
+        ),
         *HMC,
         *SECTIONS_4_5,
         Claim(
-            *("imbalance in networks", "Sec. 5", "if there is more data for the current task, earlier ones are forgotten"),
+            *(
+                "imbalance in networks",
+                "Sec. 5",
+                "if there is more data for the current task, earlier ones are forgotten",
+            ),
             *("task_imbalance", _imbalance, _imbalance_selections()),
         ),
         *SECTION_6,
         *map(_number, PRINTED),
-        Claim("ranking", "Table 1", "ProtoCL is on par with or better than S-FSVI", "class_incremental", ranking, rows_of_table_1),
+        Claim(
+            "ranking",
+            "Table 1",
+            "ProtoCL is on par with or better than S-FSVI",
+            "class_incremental",
+            ranking,
+            rows_of_table_1,
+        ),
         *APPENDICES,
     ]
 
 
 SECTIONS_2 = (
     _closed_form(
-        *("Eq. 1-4", "recursive Bayes", "the posterior after one task is the prior of the next, and gives the joint posterior"),
+        *(
+            "Eq. 1-4",
+            "recursive Bayes",
+            "the posterior after one task is the prior of the next, and gives the joint posterior",
+        ),
         *("reproduced", "in sequence as in one batch, to 1e-10", "scenarios", "tests/test_regression.py"),
     ),
     _closed_form(
@@ -205,7 +236,12 @@ SECTIONS_2 = (
     ),
 )
 HMC = (
-    _not_yet("Figure 3", "HMC on Pan's set", "HMC with a GMM of the posterior forgets, and less is kept than by multi-head VCL", "hmc_sequential"),
+    _not_yet(
+        "Figure 3",
+        "HMC on Pan's set",
+        "HMC with a GMM of the posterior forgets, and less is kept than by multi-head VCL",
+        "hmc_sequential",
+    ),
     _not_yet("Sec. 3, text", "joint HMC", "joint HMC on Pan's toy set has accuracy 1.0", "hmc_sequential"),
 )
 SECTIONS_4_5 = (
@@ -219,7 +255,11 @@ SECTIONS_4_5 = (
         *("reproduced", "redrawn", "task_imbalance", "tests/test_schematics.py"),
     ),
     _closed_form(
-        *("Sec. 5, App. G", "coordinate optimum and transition", "the optimum of a weight moves as an Ornstein-Uhlenbeck step"),
+        *(
+            "Sec. 5, App. G",
+            "coordinate optimum and transition",
+            "the optimum of a weight moves as an Ornstein-Uhlenbeck step",
+        ),
         *("with a caveat", "two printed variances are corrected (M1, M2)", "task_imbalance", "tests/test_kalman.py"),
     ),
     _closed_form(
@@ -234,11 +274,21 @@ SECTION_6 = (
     ),
     _closed_form(
         *("Eq. 8-10, App. F", "prototype updates", "conjugate updates of prototypes and label frequencies"),
-        *("reproduced", "equal to the batch posterior and to Monte Carlo", "protocl_derivation", "tests/test_gaussian.py"),
+        *(
+            "reproduced",
+            "equal to the batch posterior and to Monte Carlo",
+            "protocl_derivation",
+            "tests/test_gaussian.py",
+        ),
     ),
     _closed_form(
         *("Eq. 11, App. F", "objective", "the integral over a shared prototype is a product over points"),
-        *("not reproduced", "exact for one point a class only (M4)", "protocl_derivation", "tests/test_protocl_derivation.py"),
+        *(
+            "not reproduced",
+            "exact for one point a class only (M4)",
+            "protocl_derivation",
+            "tests/test_protocl_derivation.py",
+        ),
     ),
     _closed_form(
         *("Algorithm 1", "training", "alternate a gradient step and a conjugate update"),
@@ -255,8 +305,15 @@ APPENDICES = (
         *("with a caveat", "defined as a mean, printed once as a sum (M5)", "metrics", "tests/test_metrics.py"),
     ),
     _not_yet("Figures 7, A7", "memory", "accuracy grows with the memory", "protocl"),
-    _not_yet("Figure A2", "toy Gaussians", "as Figure 3 on blobs on a circle; joint HMC has accuracy 1.0", "toy_gaussians"),
-    _not_yet("Figures A3, A5", "density diagnostics", "draws of the fitted GMM are as accurate on the current task as HMC's", "hmc_diagnostics"),
+    _not_yet(
+        "Figure A2", "toy Gaussians", "as Figure 3 on blobs on a circle; joint HMC has accuracy 1.0", "toy_gaussians"
+    ),
+    _not_yet(
+        "Figures A3, A5",
+        "density diagnostics",
+        "draws of the fitted GMM are as accurate on the current task as HMC's",
+        "hmc_diagnostics",
+    ),
     _not_yet("Figures A4, A6", "convergence", "the HMC chains have converged", "hmc_diagnostics"),
     _not_yet("Figure A8", "Dirichlet parameters", "all classes end roughly equally likely", "protocl"),
     _closed_form(

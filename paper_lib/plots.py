@@ -14,9 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#777777"
+from paper_lib.rows import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, ROWS, SKY, VERMILION
 
 TASK_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE)
 
@@ -206,36 +204,11 @@ def prototype_swap(table: pd.DataFrame) -> Figure:
     return figure
 
 
-# Label, colour, marker and line: no two rows are drawn alike.
-METHOD_STYLES = {
-    "protocl": ("ProtoCL", GREEN, "o", "-"),
-    "protocl_paper_epochs": ("ProtoCL, the paper's epochs", GREEN, "o", ":"),
-    "protocl_as_published": ("ProtoCL as published", SKY, "s", "-"),
-    "protocl_no_memory": ("ProtoCL without memory", PURPLE, "v", "-"),
-    "replay": ("replay", VERMILION, "D", "-"),
-    "joint": ("joint training (upper bound)", BLACK, None, "--"),
-    "sgd": ("SGD (lower bound)", GREY, None, ":"),
-    "single_task": ("a network a task (upper bound)", GREY, None, "-."),
-    "sgd_single_head": ("SGD, one head", ORANGE, "o", "-"),
-    "sgd_multi_head": ("SGD, a head a task", ORANGE, "s", "--"),
-    "sgd_single_head_long": ("SGD, one head, as long as VCL", VERMILION, "o", "-"),
-    "sgd_multi_head_long": ("SGD, a head a task, as long as VCL", VERMILION, "s", "--"),
-    "sgd_multi_head_reference": ("SGD, a head a task, full batches", PURPLE, "D", "--"),
-    "vcl_single_head": ("VCL, one head", BLUE, "o", "-"),
-    "vcl_multi_head": ("VCL, a head a task", BLUE, "s", "--"),
-    "vcl_multi_head_reference": ("VCL, a head a task, full batches", SKY, "v", "--"),
-    "vcl_ddm": ("VCL, Nguyen et al.'s recipe", SKY, "D", "--"),
-    "vcl_improved": ("VCL, Swaroop et al.'s recipe", PURPLE, "o", "--"),
-    "vcl_coreset": ("VCL, random coreset", SKY, "D", "-"),
-    "vcl_coreset_k_centre": ("VCL, k-centre coreset", PURPLE, "^", "-"),
-}
-
-
 def accuracy_over_tasks(curves: Mapping[str, np.ndarray], chance: Sequence[float] | None = None) -> Figure:
     """Average accuracy P_k over the tasks so far, after each task, mean and sd over seeds.
 
     Args:
-        curves: row name, one of ``METHOD_STYLES``, to P_k ``(seed, task)`` in [0, 1].
+        curves: row name, one of ``rows.ROWS``, to P_k ``(seed, task)`` in [0, 1].
         chance: accuracy of a guess among the classes so far ``(task,)``, if it is to be drawn.
     """
     figure, axes = card(1, 1, 6.4, 4.2)
@@ -270,7 +243,7 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: 
 
 def _draw_accuracy(ax: Axes, curves: Mapping[str, np.ndarray]) -> None:
     for name, values in curves.items():
-        label, colour, marker, line = METHOD_STYLES[name]
+        label, colour, marker, line = ROWS[name].style
         tasks = np.arange(1, values.shape[1] + 1)
         sd = 100 * values.std(0, ddof=1) if len(values) > 1 else None
         mean = 100 * values.mean(0)
@@ -289,7 +262,7 @@ def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
     """Accuracy on each task after each task, one panel a row of the experiment, at most four abreast, mean over seeds.
 
     Args:
-        matrices: row name, one of ``METHOD_STYLES``, to ``(seed, task_trained, task_tested)``, NaN above the diagonal.
+        matrices: row name, one of ``rows.ROWS``, to ``(seed, task_trained, task_tested)``, NaN above the diagonal.
     """
     columns = min(4, len(matrices))
     rows = -(-len(matrices) // columns)
@@ -306,7 +279,7 @@ def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
                 value = mean[trained, tested]
                 shade = "white" if value < 60 else "black"
                 ax.text(tested + 1, trained + 1, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=8)
-        ax.set_title(f"{METHOD_STYLES[name][0]}\n{_seeds({name: values})}", fontsize=9)
+        ax.set_title(f"{ROWS[name].style.label}\n{_seeds({name: values})}", fontsize=9)
         ax.set_xlabel("task tested")
         ax.set_xticks(range(1, num_tasks + 1))
         ax.set_yticks(range(1, num_tasks + 1))
@@ -320,12 +293,12 @@ def scores_by_epochs(rankings: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Validation scores of tuned settings against the epochs that they were trained for, one panel a data set.
 
     Args:
-        rankings: data set to row name, one of ``METHOD_STYLES``, to a table with columns ``epochs`` and ``score``.
+        rankings: data set to row name, one of ``rows.ROWS``, to a table with columns ``epochs`` and ``score``.
     """
     figure, axes = card(1, len(rankings), 4.2 * len(rankings), 3.2)
     for ax, (dataset, by_method) in zip(axes[0], rankings.items(), strict=True):
         for place, (name, table) in enumerate(by_method.items()):
-            label, colour, marker, _ = METHOD_STYLES[name]
+            label, colour, marker, _ = ROWS[name].style
             shifted = table.epochs * 1.04 ** (2 * place - len(by_method) + 1)
             ax.plot(shifted, 100 * table.score, marker, color=colour, label=label, alpha=0.7, markersize=5)
         ticks = sorted({e for table in by_method.values() for e in table.epochs})

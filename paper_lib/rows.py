@@ -335,13 +335,21 @@ def _rows() -> Iterable[Row]:
     yield memory("replay", Replay, REPLAY, style=Style("replay", VERMILION, "D", "-"))
     yield memory("joint", joint, BOUNDS, style=Style("joint training (upper bound)", BLACK, None, "--"))
     yield plain(
-        "joint_unit", joint, scenarios=ANY, style=Style("joint training, pixels in [0, 1] (upper bound)", BLACK, "x", "--")
+        "joint_unit",
+        joint,
+        scenarios=ANY,
+        style=Style("joint training, pixels in [0, 1] (upper bound)", BLACK, "x", "--"),
     )
     yield plain(
         "single_task", single_task, scenarios=ANY, style=Style("a network a task (upper bound)", GREY, None, "-.")
     )
     two = partial(
-        Row, settings=IMBALANCE, quick=IMBALANCE_QUICK, scenarios=ONE_HEAD, stream=TWO_TASKS, exhibits=("task_imbalance",)
+        Row,
+        settings=IMBALANCE,
+        quick=IMBALANCE_QUICK,
+        scenarios=ONE_HEAD,
+        stream=TWO_TASKS,
+        exhibits=("task_imbalance",),
     )
     yield two("imbalance_sgd", sgd, style=Style("SGD", VERMILION, "o", "-"))
     yield two(

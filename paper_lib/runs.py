@@ -192,7 +192,9 @@ def _place(job: Job, digest: str) -> tuple[dict[str, Any], Path]:
     identity = job.identity(digest)
     parent = folder() / job.stream["dataset"]
     if not _folder_of(parent, identity).is_dir():
-        there = (next(iter(sorted(p.glob("seed*.json"))), None) for p in sorted(parent.glob(f"{identity['method'][0]}-*")))
+        there = (
+            next(iter(sorted(p.glob("seed*.json"))), None) for p in sorted(parent.glob(f"{identity['method'][0]}-*"))
+        )
         stored = [read(p)["identity"] for p in there if p is not None]
         stored += [source["identity"] for source in provenance(job.table).values()]
         identity = next((i for i in stored if i["data"] == digest and job.matches(i)), identity)
@@ -362,7 +364,9 @@ def stored(table: str) -> pd.DataFrame:
 @lru_cache(maxsize=32)
 def _loaded(path: Path, changed: int) -> tuple[pd.DataFrame, dict[tuple[str, str], dict[str, np.ndarray]]]:
     """A table, and for each row and scenario the keys of its runs with their lines in the table."""
-    frame = pd.read_csv(path, keep_default_na=False, na_values={"value": ["", "nan"]}, dtype={"key": str, "changes": str})
+    frame = pd.read_csv(
+        path, keep_default_na=False, na_values={"value": ["", "nan"]}, dtype={"key": str, "changes": str}
+    )
     found: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     for (row, scenario, key), lines in frame.groupby(["row", "scenario", "key"]).indices.items():
         found.setdefault((row, scenario), {})[key] = lines

@@ -233,6 +233,36 @@ def judge_number(
     return Judgement("not reproduced", "below" if final.mean < paper.value else "above")
 
 
+def side_by_side(lines: pd.DataFrame, label: Callable[[str], str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """``comparison`` as a chapter shows it: five columns, and all other numbers.
+
+    Args:
+        lines: of ``comparison``.
+        label: a row's name as the reader knows it.
+    """
+
+    def plus_minus(mean: float, spread: float) -> str:
+        return "–" if math.isnan(mean) else f"{mean:.2f}" if math.isnan(spread) else f"{mean:.2f} ± {spread:.2f}"
+
+    def column(name: str, spread: str) -> list[str]:
+        there = lines.reindex(columns=[name, spread])
+        return [plus_minus(mean, sd) for mean, sd in there.itertuples(index=False)]
+
+    names = pd.Index([label(name) for name in lines.index], name="method")
+    shown = {
+        "paper ±": column("paper", "margin"),
+        "triangle mean ± sd": column("triangle", "triangle sd"),
+        "final accuracy ± sd": column("final", "final sd"),
+        "verdict": lines.words.where(lines.words != "", "–").tolist(),
+    }
+    rest = {
+        **{"final se": "final se", "final z": "final z", "triangle se": "triangle se", "triangle z": "triangle z"},
+        **{"nll": "NLL", "ece": "ECE", "seconds": "s a seed", "memory": "GB", "n": "n", "diverged": "diverged"},
+    }
+    more = lines.reindex(columns=list(rest)).rename(columns=rest).set_index(names)
+    return pd.DataFrame(shown, index=names), more[more["n"] > 0]
+
+
 def epochs_of(table: pd.DataFrame) -> int | None:
     """Epochs of a row's runs, out of their stored identity; None where its method has none."""
     found = _identities(table)
@@ -325,7 +355,11 @@ def command(selection: Selection) -> str:
     'paper-lib run dataset=split_mnist scenario=class_incremental preset=paper seeds=0:10 rows=sgd,joint'
     """
     seeds = selection.seeds
-    listed = f"{seeds[0]}:{seeds[-1] + 1}" if list(seeds) == list(range(seeds[0], seeds[-1] + 1)) else ",".join(map(str, seeds))
+    listed = (
+        f"{seeds[0]}:{seeds[-1] + 1}"
+        if list(seeds) == list(range(seeds[0], seeds[-1] + 1))
+        else ",".join(map(str, seeds))
+    )
     words = {
         **{"dataset": selection.dataset, "scenario": selection.scenario, "preset": selection.preset},
         **{"split": None if selection.split == "test" else selection.split, "seeds": listed},

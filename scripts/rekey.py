@@ -63,7 +63,11 @@ def main():
                 )
                 # A trial of one round that went on to another has one identity: the same seeds stand once.
                 tables[runs._table(stream)].append(moved[runs.COLUMNS])
-                before += list(line[["dataset", "scenario", "seed", "task_trained", "task_tested", "metric", "value"]].itertuples(index=False, name=None))
+                before += list(
+                    line[["dataset", "scenario", "seed", "task_trained", "task_tested", "metric", "value"]].itertuples(
+                        index=False, name=None
+                    )
+                )
             entry = sources[runs._table(stream)].setdefault(new, {"identity": identity, "runs": []})
             entry["runs"] += [r for r in provenance[key]["runs"] if r not in entry["runs"]]
         for suffix in ("csv", "json"):
@@ -74,12 +78,18 @@ def main():
             table[column] = table[column].astype(int)
         table = table.sort_values([*runs.NAMES, "metric", "seed", "task_trained", "task_tested"])
         assert not table.duplicated([*runs.NAMES, "key", "seed", "task_trained", "task_tested", "metric"]).any(), name
-        after += list(table[["dataset", "scenario", "seed", "task_trained", "task_tested", "metric", "value"]].astype(str).itertuples(index=False, name=None))
+        after += list(
+            table[["dataset", "scenario", "seed", "task_trained", "task_tested", "metric", "value"]]
+            .astype(str)
+            .itertuples(index=False, name=None)
+        )
         runs.write_whole(RESULTS / f"{name}.csv", table.to_csv(index=False))
         ordered = {key: sources[name][key] for key in sorted(sources[name])}
         runs.write_whole(RESULTS / f"{name}.json", json.dumps(ordered, indent=1, sort_keys=True) + "\n")
         print(name, len(table), "values,", table.key.nunique(), "keys,", table.groupby(runs.NAMES).ngroups, "rows")
-    print(f"{len(before)} values before, {len(after)} after; lost: {len(set(before) - set(after))}, new: {len(set(after) - set(before))}, once instead of twice: {len(before) - len(after)}")
+    print(
+        f"{len(before)} values before, {len(after)} after; lost: {len(set(before) - set(after))}, new: {len(set(after) - set(before))}, once instead of twice: {len(before) - len(after)}"
+    )
 
 
 if __name__ == "__main__":

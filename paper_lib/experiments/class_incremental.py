@@ -64,7 +64,9 @@ def _of(table: pd.DataFrame, dataset: str, score: str) -> dict[str, pd.Series]:
 
 def _last_task_alone(table: pd.DataFrame) -> Judgement:
     final = [_of(table, d, "final_accuracy")["vcl_single_head"].mean() for d in ("split_mnist", "split_fmnist")]
-    return holds(max(final) <= 20, f"final accuracy {final[0]:.1f} and {final[1]:.1f} %, at most 20 of one task in five")
+    return holds(
+        max(final) <= 20, f"final accuracy {final[0]:.1f} and {final[1]:.1f} %, at most 20 of one task in five"
+    )
 
 
 def _not_all_learned(table: pd.DataFrame) -> Judgement:
@@ -96,7 +98,10 @@ def _uninformative(table: pd.DataFrame) -> Judgement:
     near = []
     for p in paper.PRINTED:
         if p.row == "vcl_coreset":
-            gaps = [abs(p.value - _of(table, p.dataset, s)["vcl_coreset"].mean()) for s in ("triangle_mean", "final_accuracy")]
+            gaps = [
+                abs(p.value - _of(table, p.dataset, s)["vcl_coreset"].mean())
+                for s in ("triangle_mean", "final_accuracy")
+            ]
             near.append(max(gaps) < p.margin)
     return holds(all(near), f"largest possible standard error {tables.LARGEST_SE:.1f} points; printed 18.56 and 16.96")
 
@@ -124,7 +129,12 @@ def _replay_wins(table: pd.DataFrame) -> Judgement:
 
 CLAIMS = (
     Claim(
-        *("last task alone", "Table 1", "Without a coreset VCL ends knowing its last task at most.", "class_incremental"),
+        *(
+            "last task alone",
+            "Table 1",
+            "Without a coreset VCL ends knowing its last task at most.",
+            "class_incremental",
+        ),
         *(_last_task_alone, _needs("vcl_single_head")),
     ),
     Claim(
@@ -132,7 +142,11 @@ CLAIMS = (
         *("class_incremental", _not_all_learned, _needs("vcl_single_head")),
     ),
     Claim(
-        *("public logs", "Table 1", "The public code's logged runs of VCL have lower triangle means than all our seeds."),
+        *(
+            "public logs",
+            "Table 1",
+            "The public code's logged runs of VCL have lower triangle means than all our seeds.",
+        ),
         *("class_incremental", _logs, _needs("vcl_single_head", "vcl_coreset", datasets=("split_mnist",))),
     ),
     Claim(
@@ -140,7 +154,11 @@ CLAIMS = (
         *("class_incremental", _coresets, _needs("vcl_coreset", "vcl_coreset_k_centre", "replay")),
     ),
     Claim(
-        *("margins", "Table 1", "The printed ± of VCL with a coreset rejects neither metric, and is no standard error."),
+        *(
+            "margins",
+            "Table 1",
+            "The printed ± of VCL with a coreset rejects neither metric, and is no standard error.",
+        ),
         *("class_incremental", _uninformative, _needs("vcl_coreset")),
     ),
     Claim(

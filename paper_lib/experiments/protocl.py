@@ -83,7 +83,9 @@ def _triangle_means(table: pd.DataFrame) -> Judgement:
 def _no_memory(table: pd.DataFrame) -> Judgement:
     final = tables.by_seed(table)["protocl_no_memory"].mean()
     triangle = tables.by_seed(table, "triangle_mean")["protocl_no_memory"].mean()
-    return holds(final < 20.5 and abs(triangle - 33.25) < 1, f"final accuracy {final:.1f}, triangle mean {triangle:.2f} %")
+    return holds(
+        final < 20.5 and abs(triangle - 33.25) < 1, f"final accuracy {final:.1f}, triangle mean {triangle:.2f} %"
+    )
 
 
 CLAIMS = tuple(

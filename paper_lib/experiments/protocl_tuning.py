@@ -70,6 +70,7 @@ LENGTHS: dict[str, dict[Any, tuple[Any, ...]]] = {
 ROUNDS = {"protocl": tuple(TRIALS), "replay": ("fewer_epochs", "refine", "refine_again")}
 """The rounds of each method before the final one."""
 
+
 @cache
 def drawn(method: str, preset: str) -> list[dict[str, Any]]:
     """The settings of one of the first two rounds, in the order of their trial numbers."""

@@ -105,7 +105,9 @@ def selections(selection: Selection) -> Iterator[Selection]:
     """One selection a row, distinct cell and seed: each seed has its own points."""
     for seed in selection.seeds:
         for row in selection.rows:
-            distinct = {runs.written(own): own for c in cells(selection.preset) for own in [changes(row, c, selection.preset)]}
+            distinct = {
+                runs.written(own): own for c in cells(selection.preset) for own in [changes(row, c, selection.preset)]
+            }
             for own in distinct.values():
                 yield replace(selection, seeds=(seed,), rows=(row,), changes=own | {"train_seed": seed})
 

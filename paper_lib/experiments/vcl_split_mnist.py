@@ -113,7 +113,6 @@ layers of 256. Source: ``slurm-10487_9.out`` (seed 12), ``_13`` (seed 5, coreset
 ``notebooks/runs/reproduce_main_results_3`` of timrudner/S-FSVI, commit c27ee47."""
 
 
-
 def beside_public_logs(table: pd.DataFrame) -> pd.DataFrame:
     """Stored runs on Split-MNIST beside the logged runs of the public code, percent.
 
@@ -234,7 +233,11 @@ CLAIMS = tuple(
         ("A hundred full-batch steps forget less than five thousand steps of 256 points.", _few_steps, MNIST),
         ("In those hundred steps VCL keeps the first task, and SGD loses a part and regains some.", _first_task, MNIST),
         ("The public code's logged run lies above our mean and within the range of our seeds.", _near_log, MNIST),
-        ("On both toy sets VCL with one head ends above SGD, by a small part of what joint training has more.", _toys, TOY),
+        (
+            "On both toy sets VCL with one head ends above SGD, by a small part of what joint training has more.",
+            _toys,
+            TOY,
+        ),
         ("A head a task helps SGD clearly on the circle only.", _sgd_heads_on_toys, TOY),
     )
 )

@@ -44,7 +44,9 @@ def ranking(dataset: str) -> pd.DataFrame:
     for trial, settings in enumerate(TRIALS):
         found = tables.by_seed(sweep.stored(selection(dataset, trial)))
         scores: dict[str, Any] = {row: found[row].mean() for row in ROWS}
-        lines.append({"trial": trial, **settings, **scores, "score": sum(scores.values()) / 2, "n": len(found[ROWS[0]])})
+        lines.append(
+            {"trial": trial, **settings, **scores, "score": sum(scores.values()) / 2, "n": len(found[ROWS[0]])}
+        )
     return pd.DataFrame(lines).sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
 
