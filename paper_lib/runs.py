@@ -24,11 +24,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -471,33 +472,25 @@ def _alike(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 # --- files and provenance
 
 
-class _whole:
-    """A file written in one piece: a kill or a full disk leaves the old one, and nothing half-written."""
+@contextmanager
+def _whole(path: Path, mode: str = "w") -> Iterator[IO]:
+    """A file written in one piece: a kill or a full disk leaves the old one, and nothing half-written.
 
-    def __init__(self, path: Path, mode: str = "w"):
-        self.path, self.part, self.mode = path, path.with_name(f"{path.name}.{os.getpid()}.part"), mode
-
-    def __enter__(self):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self.part.open(self.mode)
-        return self.file
-
-    def __exit__(self, kind, error, traceback):
-        try:
-            if kind is None:
-                self.file.flush()
-                os.fsync(self.file.fileno())
-            self.file.close()
-            if kind is None:
-                self.part.replace(self.path)
-                return
-        except OSError as failure:
-            error = failure
-        if not isinstance(error, OSError):
-            return  # a kill: the part tells where, and the next run clears it
-        self.part.unlink(missing_ok=True)
+    Of a kill its part stays, and the next run clears it.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open(mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
         what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
-        raise OSError(error.errno, f"{what}: {self.path} was not written; {FOLDER_VARIABLE} can name another folder")
+        message = f"{what}: {path} was not written; {FOLDER_VARIABLE} can name another folder"
+        raise OSError(error.errno, message) from error
 
 
 def write_whole(path: Path, text: str) -> None:
