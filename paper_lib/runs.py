@@ -248,7 +248,7 @@ def _stacks(place: Path, seeds: Sequence[int]) -> list[tuple[tuple[int, ...], Pa
     """
     missing = {s for s in seeds if not (place / f"seed{s}.json").exists()}
     stacks = []
-    for path in sorted(place.glob("seeds*.npz"), key=lambda p: -len(_seeds_of(p))):
+    for path in sorted(place.glob("seeds*.npz"), key=lambda p: (-len(_seeds_of(p)), p.name)):
         own = set(_seeds_of(path))
         if own & missing and own <= set(seeds) and not any(own & set(stack) for stack, _ in stacks):
             stacks.append((_seeds_of(path), path))
