@@ -280,12 +280,17 @@ def _seeds_of(checkpoint: Path) -> tuple[int, ...]:
 
 def _clear(place: Path, stack: Sequence[int]) -> None:
     """Remove checkpoints whose seeds all have records, and what kills left half-written of them and of the records."""
-    for path in place.glob("seeds*.npz*"):
-        if all((place / f"seed{s}.json").exists() for s in _seeds_of(path)):
+    done = [p for p in place.glob("seeds*.npz*") if all((place / f"seed{s}.json").exists() for s in _seeds_of(p))]
+    parts = [part for seed in stack for part in place.glob(f"seed{seed}.*.part")]
+    for path in (*done, *parts):
+        if not _in_flight(path):
             path.unlink(missing_ok=True)
-    for seed in stack:
-        for part in place.glob(f"seed{seed}.*.part"):
-            part.unlink(missing_ok=True)
+
+
+def _in_flight(path: Path) -> bool:
+    """Whether another process of this machine is writing a part (Linux tells): two may have been given the same seeds."""
+    number = path.name.split(".")[-2]
+    return path.suffix == ".part" and number != str(os.getpid()) and Path("/proc", number).exists()
 
 
 def _warn_of_other_code(job: Job, reused: Sequence[Mapping[str, Any]]) -> None:

@@ -217,6 +217,16 @@ def test_a_kill_between_two_records_loses_no_seed(monkeypatch, stacks):
     assert sorted(p.name for p in place.iterdir()) == ["seed0.json", "seed1.json", "seed2.json"]
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux alone tells which processes run")
+def test_what_another_process_is_writing_is_left_to_it(folders):
+    for name in ("seed0.json", f"seed0.json.{os.getppid()}.part", "seeds0.npz", f"seeds0.npz.{os.getppid()}.part"):
+        (folders / name).touch()
+    (folders / "seed0.npz.999999999.part").touch()
+    runs._clear(folders, (0,))
+    left = {"seed0.json", f"seed0.json.{os.getppid()}.part", f"seeds0.npz.{os.getppid()}.part"}
+    assert {p.name for p in folders.iterdir()} == left
+
+
 @pytest.mark.parametrize(
     ("there", "records", "asked", "expected"),
     [
