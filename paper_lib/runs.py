@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -288,7 +288,7 @@ def _clear(place: Path, stack: Sequence[int]) -> None:
 
 
 def _in_flight(path: Path) -> bool:
-    """Whether another process of this machine is writing a part (Linux tells): two may have been given the same seeds."""
+    """Whether another process of this machine is writing a part (Linux tells): two may be given the same seeds."""
     number = path.name.split(".")[-2]
     return path.suffix == ".part" and number != str(os.getpid()) and Path("/proc", number).exists()
 
@@ -313,7 +313,7 @@ def _code_digest(method_type: Any) -> str:
 
 def _stderr():
     """Where messages go; nowhere if the process was started without it."""
-    return sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    return sys.stderr or open(os.devnull, "w")
 
 
 # --- records and tables
@@ -530,10 +530,8 @@ def _provenance(device: str, seeds: Sequence[int], seconds: float) -> dict[str, 
 def _reset_peak_memory(device: str) -> None:
     if torch.device(device).type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    try:
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak counts from here
-    except OSError:
-        pass
 
 
 def _peak_memory() -> int | None:
