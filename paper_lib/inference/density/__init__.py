@@ -1,7 +1,7 @@
 """Densities fitted to pooled draws of a posterior, to be the prior of the next task.
 
 ``fit(draws, settings, streams)`` gives a density a seed, stacked on the first axis, and what to record of the fit. A
-density is a NamedTuple of tensors with ``log_prob(theta)``, ``log_prob_and_grad(theta)`` and ``sample(n, streams)``, for
+density is a NamedTuple of tensors with ``log_prob(theta)``, ``log_prob_and_grad(theta)`` and ``sample(n, streams)`` for
 ``theta`` ``(seed, chain, dim)``: a mixture of Gaussians (``gmm.GMM``), of which a single Gaussian is the smallest, or a
 normalising flow (``flow.Flow``). ``isotropic`` is the prior before the first task in the same form, so that a state
 keeps one structure over tasks.

@@ -103,9 +103,11 @@ def maximise(x: Tensor, members: Memberships, covariance: str, regularisation: s
         cov = second[:, 0] / (count + tiny)[..., None] + FLOOR * unit
     else:
         within = second.diagonal(dim1=-2, dim2=-1).sum((0, 1)) / len(x)
-        sd = within.clamp_min(FLOOR * x.var(0, correction=0)).clamp_min(FLOOR).sqrt()
+        least = within.clamp_min(FLOOR)
+        sd = least.sqrt()
         outer = sd[:, None] * sd
         cov = _shrunk(count, first / sd, second / outer, covariance == "diagonal") * outer
+        cov = cov + torch.diag(least - within)
     cov = symmetrise(cov.expand(num_components, dim, dim))
     return gmm.from_covariances(log_weight[None], mean[None], cov[None])
 
@@ -174,6 +176,7 @@ def split(x: Tensor, members: Memberships, num_components: int) -> Memberships |
     """
     sd = x.std(0, correction=0)
     scaled = x / torch.where(sd > 0, sd, 1.0)
+    members = _without_empty(members)
     num_before = int(members.component[-1]) + 1
     best = x.new_zeros(len(x), num_before)
     best[members.row, members.component] = members.weight

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from paper_lib.checks import one_of, within
+
+BINS = 8
+"""Pieces of a spline, zuko's default."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,8 @@ class Flow(NamedTuple):
         """Log density ``(seed, chain)`` float64 at ``theta`` ``(seed, chain, dim)``, computed in the flow's dtype."""
         x = (theta.to(self.loc.dtype) - self.loc[:, None]) / self.scale[:, None]
         network = _network(self.settings, x.shape[-1], x.dtype, x.device)
-        rows = [_call(network, [p[s] for p in self.params], x[s]) for s in range(len(x))]
-        return torch.stack(rows).double() - self.scale.double().log().sum(-1)[:, None]
+        log_prob = torch.vmap(partial(_call, network))(self.params, x)
+        return log_prob.double() - self.scale.double().log().sum(-1)[:, None]
 
     def log_prob_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Log density ``(seed, chain)`` float64 and its gradient, by automatic differentiation."""
@@ -110,14 +113,12 @@ class Flow(NamedTuple):
 
     def sample(self, num_draws: int, streams: Sequence[torch.Generator]) -> Tensor:
         """Independent draws ``(seed, draw, dim)``, from one generator a seed."""
-        dim, draws = self.loc.shape[-1], []
-        network = _network(self.settings, dim, self.loc.dtype, self.loc.device)
+        shape, dtype, device = (num_draws, self.loc.shape[-1]), self.loc.dtype, self.loc.device
+        noise = torch.stack([torch.randn(shape, generator=g, dtype=dtype, device=g.device) for g in streams])
+        network = _network(self.settings, shape[-1], dtype, device)
         with torch.no_grad():
-            for s, stream in enumerate(streams):
-                noise = torch.randn((num_draws, dim), generator=stream, dtype=self.loc.dtype, device=stream.device)
-                drawn = _call(network, [p[s] for p in self.params], noise.to(self.loc.device), inverse=True)
-                draws.append(self.loc[s] + self.scale[s] * drawn)
-        return torch.stack(draws)
+            drawn = torch.vmap(partial(_call, network, inverse=True))(self.params, noise.to(device))
+        return self.loc[:, None] + self.scale[:, None] * drawn
 
     def to(self, dtype: torch.dtype | None = None, device: str | torch.device | None = None) -> Flow:
         """The flow in another precision or elsewhere."""
@@ -131,10 +132,9 @@ def isotropic(settings: FlowSettings, num_seeds: int, dim: int, precision: float
     network = _network(settings, dim, dtype, torch.device(device))
     loc = torch.zeros((num_seeds, dim), dtype=dtype, device=device)
     params = [p.detach().clone() for p in network.parameters()]
-    for last in network.last_layers():
-        for i, p in enumerate(network.parameters()):
-            if any(p is own for own in last.parameters()):
-                params[i].zero_()
+    # Where the last layer of every network is zero, a coupling is the identity.
+    last = {id(p) for coupling in network.couplings for net in coupling.nets for p in net[-1].parameters()}
+    params = [p.zero_() if id(own) in last else p for p, own in zip(params, network.parameters(), strict=True)]
     stacked = tuple(p.expand(num_seeds, *p.shape).clone() for p in params)
     return Flow(settings, loc, torch.full_like(loc, 1 / math.sqrt(precision)), stacked)
 
@@ -200,64 +200,70 @@ def stack(flows: Sequence[Flow]) -> Flow:
     return Flow(flows[0].settings, torch.cat([f.loc for f in flows]), torch.cat([f.scale for f in flows]), params)
 
 
+class _Coupling(nn.Module):
+    """One half of the weights transformed, each by a function of one variable that networks of the other half choose.
+
+    zuko's own coupling finds its halves by a search, which a CUDA graph cannot hold, and has one network where the
+    release has two; hence this one around zuko's networks and functions.
+    """
+
+    def __init__(self, nets: Sequence[nn.Module], univariate: Callable[..., Any], num_kept: int, flipped: bool):
+        super().__init__()
+        self.nets = nn.ModuleList(nets)
+        self.univariate, self.num_kept, self.flipped = univariate, num_kept, flipped
+
+    def forward(self, x: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Weights after the coupling, and its log determinant unless it is the inverse that is asked for."""
+        at = x.shape[-1] - self.num_kept if self.flipped else self.num_kept
+        kept, moved = (x[..., at:], x[..., :at]) if self.flipped else (x[..., :at], x[..., at:])
+        function = self.univariate(*(net(kept) for net in self.nets))
+        moved, log_det = (function.inv(moved), None) if inverse else function.call_and_ladj(moved)
+        halves = (moved, kept) if self.flipped else (kept, moved)
+        return torch.cat(halves, -1), None if inverse else log_det.sum(-1)
+
+
 class _Network(nn.Module):
     """Log density of standardised weights, or weights from noise: a module, so that its parameters can be passed in."""
 
-    def __init__(self, transforms: Sequence[nn.Module]):
+    def __init__(self, couplings: Sequence[_Coupling]):
         super().__init__()
-        self.transforms = nn.ModuleList(transforms)
+        self.couplings = nn.ModuleList(couplings)
 
     def forward(self, x: Tensor, inverse: bool = False) -> Tensor:
         if inverse:
-            for transform in reversed(self.transforms):
-                x = transform().inv(x)
+            for coupling in reversed(self.couplings):
+                x, _ = coupling(x, inverse)
             return x
         log_det = x.new_zeros(x.shape[:-1])
-        for transform in self.transforms:
-            x, more = transform().call_and_ladj(x)
+        for coupling in self.couplings:
+            x, more = coupling(x)
             log_det = log_det + more
         return log_det - 0.5 * (x.square() + math.log(2 * math.pi)).sum(-1)
-
-    def last_layers(self) -> list[nn.Module]:
-        """The linear layers whose outputs parametrise the transforms."""
-        return [net[-1] for t in self.transforms for net in (t.hyper.nets if hasattr(t.hyper, "nets") else [t.hyper])]
-
-
-class _ShiftAndScale(nn.Module):
-    """Two networks, as in the release, where zuko has one with two outputs a weight."""
-
-    def __init__(self, nets: Sequence[nn.Module]):
-        super().__init__()
-        self.nets = nn.ModuleList(nets)
-
-    def forward(self, x: Tensor) -> Tensor:
-        shift, scale = (net(x) for net in self.nets)
-        return torch.stack([shift, scale.tanh()], -1).flatten(-2)
 
 
 def _build(settings: FlowSettings, dim: int, seed: int) -> _Network:
     try:
-        from zuko.flows.coupling import GeneralCouplingTransform
         from zuko.nn import MLP
-        from zuko.transforms import MonotonicRQSTransform
+        from zuko.transforms import MonotonicAffineTransform, MonotonicRQSTransform
     except ImportError as error:
         raise ImportError(f"kind={settings.kind!r} needs zuko: pip install 'paper-lib[flows]'") from error
-    first_half = torch.arange(dim) < dim // 2
-    options = {"hidden_features": settings.hidden, "activation": nn.LeakyReLU}
-    if settings.kind == "spline":
-        bins = 8
-        options |= {"univariate": partial(MonotonicRQSTransform), "shapes": [(bins,), (bins,), (bins - 1,)]}
-    transforms = []
+
+    def affine(shift, scale):
+        return MonotonicAffineTransform(shift, scale.tanh())
+
+    def spline(outputs):
+        return MonotonicRQSTransform(*outputs.unflatten(-1, (-1, 3 * BINS - 1)).split((BINS, BINS, BINS - 1), -1))
+
+    univariate, num_nets, width = (affine, 2, 1) if settings.kind == "realnvp" else (spline, 1, 3 * BINS - 1)
+    couplings = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for layer in range(settings.num_couplings):
-            kept = first_half if layer % 2 == 0 else ~first_half
-            transform = GeneralCouplingTransform(dim, mask=kept, **options)
-            if settings.kind == "realnvp":
-                sizes = int(kept.sum()), int((~kept).sum())
-                transform.hyper = _ShiftAndScale([MLP(*sizes, settings.hidden, nn.LeakyReLU) for _ in range(2)])
-            transforms.append(transform)
-    return _Network(transforms)
+            num_kept = dim // 2 if layer % 2 == 0 else dim - dim // 2
+            sizes = num_kept, (dim - num_kept) * width
+            nets = [MLP(*sizes, settings.hidden, nn.LeakyReLU) for _ in range(num_nets)]
+            couplings.append(_Coupling(nets, univariate, num_kept, flipped=layer % 2 == 1))
+    return _Network(couplings)
 
 
 @lru_cache(maxsize=8)

@@ -72,16 +72,25 @@ class GMM(NamedTuple):
         Args:
             theta: ``(seed, chain, dim)``.
         """
+        if theta.is_cuda or self.mean.shape[1] == 1:
+            return self.all_log_prob_and_grad(theta)
         x = theta.to(self.mean.dtype)
-        num_components = self.mean.shape[1]
-        if theta.is_cuda or num_components == 1:
-            return _dense_gradient(self, x, theta.dtype)
         pairs = relevant(self, x)
-        log_prob = pairs.joint(x, num_components).logsumexp(-1)
+        log_prob = pairs.joint(x, self.mean.shape[1]).logsumexp(-1)
         weight = (pairs.log_joint - log_prob.flatten()[pairs.row]).exp().to(x.dtype)
         grad = torch.zeros_like(x).flatten(0, 1)
         grad.index_add_(0, pairs.row, pairs.slope * weight[:, None], alpha=-1)
         return log_prob, grad.view_as(x).to(theta.dtype)
+
+    def all_log_prob_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """The same with every component at every point, in shapes that do not depend on the numbers."""
+        num_seeds, num_components, dim = self.mean.shape
+        white, joint = _all_components(self, theta.to(self.mean.dtype))
+        log_prob = joint.logsumexp(-1)
+        weight = (joint - log_prob[..., None]).exp().to(white.dtype)
+        pulled = white.view(num_seeds, num_components, dim, -1) * weight.mT[:, :, None]
+        grad = torch.bmm(self.whitening.flatten(1, 2).mT, pulled.flatten(1, 2)).mT
+        return log_prob, grad.neg().to(theta.dtype)
 
     def sample(self, num_draws: int, streams: Sequence[torch.Generator]) -> Tensor:
         """Independent draws ``(seed, draw, dim)``, from one generator a seed."""
@@ -244,18 +253,10 @@ def _all_components(gmm: GMM, x: Tensor) -> tuple[Tensor, Tensor]:
     return white, (log_norm[..., None] - 0.5 * square).mT
 
 
-def _dense_gradient(gmm: GMM, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    num_seeds, num_components, dim = gmm.mean.shape
-    white, joint = _all_components(gmm, x)
-    log_prob = joint.logsumexp(-1)
-    weight = (joint - log_prob[..., None]).exp().to(x.dtype)
-    pulled = white.view(num_seeds, num_components, dim, -1) * weight.mT[:, :, None]
-    grad = torch.bmm(gmm.whitening.flatten(1, 2).mT, pulled.flatten(1, 2)).mT
-    return log_prob, grad.neg().to(dtype)
-
-
 def _with_bounds(log_weight: Tensor, log_det: Tensor, mean: Tensor, whitening: Tensor) -> GMM:
     dim = mean.shape[-1]
+    # A checkpoint has no strides: in one layout, a restored mixture computes the same to the last bit.
+    mean, whitening = mean.contiguous(), whitening.contiguous()
     top = whitening.square().sum(-1).topk(min(NUM_STEEP, dim), dim=-1).indices
     steep = whitening.gather(2, top[..., None].expand(*top.shape, dim))
     steep_mean = (steep @ mean[..., None])[..., 0]
