@@ -51,7 +51,8 @@ NAMES = ["row", "dataset", "scenario", "split", "preset", "changes"]
 COLUMNS = [*NAMES, "key", "seed", "task_trained", "task_tested", "metric", "value"]
 """Columns of every table; tasks count from 1 there, as in the paper."""
 
-_STREAM_DEFAULTS = {n: p.default for n, p in inspect.signature(make_stream).parameters.items() if n != "dataset"}
+STREAM_DEFAULTS = {n: p.default for n, p in inspect.signature(make_stream).parameters.items() if n != "dataset"}
+"""What a stream's options are where nobody says otherwise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Job:
     @property
     def named(self) -> dict[str, Any]:
         """The columns ``NAMES``."""
-        told = {**_STREAM_DEFAULTS, **self.stream}
+        told = {**STREAM_DEFAULTS, **self.stream}
         return {
             **{"row": self.row, "dataset": told["dataset"], "scenario": told["scenario"]},
             **{"split": told["eval_split"], "preset": self.preset, "changes": self.changes},
@@ -111,8 +112,8 @@ class Job:
 
 def _told(stream: Mapping[str, Any]) -> dict[str, Any]:
     """A stream's options as JSON has them, without those at their defaults; data set and scenario always."""
-    told = {n: v for n, v in stream.items() if n == "dataset" or v != _STREAM_DEFAULTS[n]}
-    return json.loads(json.dumps({"scenario": _STREAM_DEFAULTS["scenario"]} | told))
+    told = {n: v for n, v in stream.items() if n == "dataset" or v != STREAM_DEFAULTS[n]}
+    return json.loads(json.dumps({"scenario": STREAM_DEFAULTS["scenario"]} | told))
 
 
 def _table(stream: Mapping[str, Any]) -> str:
@@ -429,7 +430,7 @@ def tabulate(table: str | None = None) -> list[Path]:
 
 def _named(record: Mapping[str, Any], name: Sequence[str]) -> dict[str, str]:
     row, preset, changes = name
-    told = {**_STREAM_DEFAULTS, **record["identity"]["stream"]}
+    told = {**STREAM_DEFAULTS, **record["identity"]["stream"]}
     return {
         **{"row": row, "dataset": told["dataset"], "scenario": told["scenario"]},
         **{"split": told["eval_split"], "preset": preset, "changes": changes},
