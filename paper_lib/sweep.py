@@ -42,7 +42,7 @@ class Selection:
     split: str = "test"
     seeds: tuple[int, ...] = (0, 1, 2)
     device: str = "cpu"
-    rows: tuple[str, ...] = tuple(ROWS)
+    rows: tuple[str, ...] = tuple(name for name, one in ROWS.items() if "split_digits" in one.settings)
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
