@@ -342,7 +342,7 @@ def _rows() -> Iterable[Row]:
             name,
             VCL,
             settings={data: own | dict(width) for data, width in WIDTHS.items()},
-            quick=RECIPE_QUICK,
+            quick=RECIPE_QUICK | on(TOYS, epochs=100),
             scenarios=HEAD_A_TASK,
             style=Style(label, colour, marker, "--"),
             exhibits=("figure_1",),

@@ -76,10 +76,13 @@ def _job(name: str, selection: Selection) -> runs.Job:
             f"task asks for the task's name, and one head for none; {scenario} is served by {others}"
         )
     method, stream = one.build(dataset, selection.preset, selection.changes)
-    plain = one.build(dataset, selection.preset, {})
-    changed = {n: v for n, v in selection.changes.items() if _value(method, stream, n) != _value(*plain, n)}
+    plain, plain_stream = one.build(dataset, selection.preset, {})
     if selection.split == "validation":
-        stream.setdefault("validation_fraction", VALIDATION_FRACTION)
+        for options in (stream, plain_stream):
+            options.setdefault("validation_fraction", VALIDATION_FRACTION)
+    changed = {
+        n: v for n, v in selection.changes.items() if _value(method, stream, n) != _value(plain, plain_stream, n)
+    }
     return runs.Job(
         row=name,
         method=method,
@@ -90,7 +93,7 @@ def _job(name: str, selection: Selection) -> runs.Job:
 
 
 def _value(method: Any, stream: Mapping[str, Any], name: str) -> Any:
-    return getattr(method, name, stream.get(name))
+    return getattr(method, name, stream.get(name, runs.STREAM_DEFAULTS.get(name)))
 
 
 def run(selection: Selection | Iterable[Selection]) -> pd.DataFrame:
