@@ -366,7 +366,7 @@ def command(selection: Selection) -> str:
         **{"rows": ",".join(selection.rows)},
     }
     told = [f"{name}={value}" for name, value in words.items() if value is not None]
-    return " ".join(["paper-lib run", *told, *runs.written(selection.changes).split()])
+    return " ".join(["paper-lib run", *told, *runs.written(selection.changes, with_seeds=True).split()])
 
 
 def verdicts(claims: Iterable[Claim]) -> pd.DataFrame:

@@ -18,6 +18,7 @@ scored on the test set before the grid was extended to what stands here; the cha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -132,6 +133,16 @@ def selections(method: str, dataset: str, preset: str) -> list[Selection]:
     ]
 
 
+def known(method: str, dataset: str) -> Iterator[Selection]:
+    """The selections of all rounds that the stored trials of the rounds before them determine."""
+    for preset in (*ROUNDS[method], "final"):
+        try:
+            yield from selections(method, dataset, preset)
+        except ValueError:  # a round before it has not been run
+            return
+
+
+@cache
 def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     """The stored trials of a method on a data set in a round with their settings, best first.
 
