@@ -75,7 +75,7 @@ TAKEN = {
 
 REFUSED = {
     "metrics": [
-        ({"dataset": "toy_pan"}, r"row 'sgd' has no settings on dataset='toy_pan'; it has split_digits, "),
+        ({"dataset": "toy_pan", "scenario": "domain_incremental"}, r"row 'sgd' has no settings on dataset='toy_pan'; it has split_digits, "),
         ({"rows": ["sgd", "sgd"]}, "rows has 'sgd' twice"),
     ],
     "vcl_split_mnist": [
