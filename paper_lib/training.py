@@ -118,12 +118,12 @@ class Stepper:
         self.graph = None
 
     def __call__(self, tapes: Sequence[Tensor]) -> None:
-        """Take ``len(tapes[0])`` steps. The first call's tapes must be the longest."""
+        """Take ``len(tapes[0])`` steps. Tapes longer than any before are captured anew."""
         if not self.touched[0].is_cuda:
             for inputs in zip(*tapes, strict=True):
                 self.step(*inputs)
             return
-        if self.graph is None:
+        if self.graph is None or len(tapes[0]) > len(self.tapes[0]):
             self._capture(tapes)
         for own, tape in zip(self.tapes, tapes, strict=True):
             own[: len(tape)].copy_(tape)
