@@ -13,6 +13,7 @@ import math
 import re
 import types
 from collections.abc import Iterable, Mapping
+from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -104,8 +105,9 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
     rows = own.get("rows", live.rows)
     takes = {name: hint for row in rows if row in ROWS for name, hint in ROWS[row].takes.items()}
     everywhere = {name: hint for row in ROWS.values() for name, hint in row.takes.items()}
-    refuse_unknown((name for name in values if name not in hints), takes if rows != live.rows else everywhere)
     given = {n: v for n, v in values.items() if n not in hints and v not in (None, "None", "none", "null")}
+    known = takes if rows != live.rows else everywhere
+    refuse_unknown((name for name in values if name not in hints and name not in everywhere), known)
     changes = {name: _coerce(name, value, everywhere[name]) for name, value in given.items()}
     try:
         return dataclasses.replace(live, **own, changes={**live.changes, **changes})
@@ -151,6 +153,7 @@ class Table:
         spec: format of fractions.
         more: columns for the same lines that are folded away.
         summary: what the fold is called.
+        source: of ``tables.source``, where the numbers come from: lines to stand below; what is code is in backticks.
 
     >>> import pandas
     >>> Table(pandas.DataFrame({"paper": [93.734, math.nan], "n": [10, 0]}))
@@ -160,19 +163,27 @@ class Table:
     """
 
     def __init__(
-        self, frame: pd.DataFrame, spec: str = ".2f", more: pd.DataFrame | None = None, summary: str = "all numbers"
+        self,
+        frame: pd.DataFrame,
+        spec: str = ".2f",
+        more: pd.DataFrame | None = None,
+        summary: str = "all numbers",
+        source: str = "",
     ):
-        self.frame, self.spec, self.summary = _written(frame, spec), spec, summary
+        self.frame, self.spec, self.summary, self.source = _written(frame, spec), spec, summary, source
         self.more = None if more is None else _written(more, spec)
 
     def __repr__(self) -> str:
         parts = [self.frame] if self.more is None else [self.frame, self.more]
-        return "\n\n".join(part.to_string(index=False) for part in parts)
+        return "\n\n".join([part.to_string(index=False) for part in parts] + [self.source] * bool(self.source))
 
     def _repr_html_(self) -> str:
         html = _html(self.frame)
         if self.more is not None:
             html += f'<details class="more"><summary>{self.summary}</summary>{_html(self.more)}</details>'
+        if self.source:
+            lines = re.sub(r"`(.*?)`", r"<code>\1</code>", escape(self.source)).replace("\n", "<br>")
+            html += f'<details class="more"><summary>reproduce these numbers</summary><p>{lines}</p></details>'
         return html
 
 

@@ -120,8 +120,8 @@ def _table(stream: Mapping[str, Any]) -> str:
     return stream["dataset"] + ("-validation" if stream.get("eval_split") == "validation" else "")
 
 
-def written(changes: Mapping[str, Any]) -> str:
-    """Changed settings as one string, but for seeds of data, which differ within a row.
+def written(changes: Mapping[str, Any], with_seeds: bool = False) -> str:
+    """Changed settings as one string, without the seeds of data, which differ within a row, unless they are asked for.
 
     >>> written({"train_sizes": (100, 50), "epochs": 3, "train_seed": 7})
     'epochs=3 train_sizes=100,50'
@@ -130,7 +130,7 @@ def written(changes: Mapping[str, Any]) -> str:
     def word(value: Any) -> str:
         return ",".join(map(word, value)) if isinstance(value, tuple | list) else str(value)
 
-    return " ".join(f"{n}={word(v)}" for n, v in sorted(changes.items()) if not n.endswith("_seed"))
+    return " ".join(f"{n}={word(v)}" for n, v in sorted(changes.items()) if with_seeds or not n.endswith("_seed"))
 
 
 def folder() -> Path:
@@ -162,7 +162,7 @@ def execute(
         for stack, checkpoint in _stacks(place, seeds):
             label = f"{job.row} on {stream.spec.dataset}"
             if checkpoint.exists():
-                print(f"{label}: seeds {_spans(stack)} go on from their checkpoint", file=_stderr())
+                print(f"{label}: seeds {spans(stack)} go on from their checkpoint", file=_stderr())
             _reset_peak_memory(device)
             started = time.perf_counter()
             outcome = driver.run(
@@ -177,7 +177,7 @@ def execute(
                 _store(job, identity, place, seed, at, outcome, provenance)
             lost = [s for at, s in enumerate(stack) if outcome.diverged[at] >= 0]
             if lost:
-                print(f"{label}: seeds {_spans(lost)} diverged; they are stored as such", file=_stderr())
+                print(f"{label}: seeds {spans(lost)} diverged; they are stored as such", file=_stderr())
             _clear(place, stack)
         mine = [_asked_for(place / f"seed{s}.json", job) for s in seeds]
         _warn_of_other_code(job, [r for r in mine if r["seed"] in reused])
@@ -255,12 +255,13 @@ def _stacks(place: Path, seeds: Sequence[int]) -> list[tuple[tuple[int, ...], Pa
             stacks.append((_seeds_of(path), path))
             missing -= own
     rest = tuple(sorted(missing))
-    return stacks + ([(rest, place / f"seeds{_spans(rest)}.npz")] if rest else [])
+    return stacks + ([(rest, place / f"seeds{spans(rest)}.npz")] if rest else [])
 
 
-def _spans(seeds: Iterable[int]) -> str:
-    """
-    >>> _spans((0, 1, 2, 7))
+def spans(seeds: Iterable[int]) -> str:
+    """Seeds as a file's name tells them.
+
+    >>> spans((0, 1, 2, 7))
     '0-2,7'
     """
     groups = [[s for _, s in group] for _, group in groupby(enumerate(sorted(seeds)), lambda pair: pair[1] - pair[0])]
@@ -301,7 +302,7 @@ def _warn_of_other_code(job: Job, reused: Sequence[Mapping[str, Any]]) -> None:
     if other:
         print(
             f"{job.row}: {inspect.getsourcefile(type(job.method))} has changed since the records of seeds "
-            f"{_spans(other)} were made; if its numbers move, raise {type(job.method).__name__}.VERSION",
+            f"{spans(other)} were made; if its numbers move, raise {type(job.method).__name__}.VERSION",
             file=_stderr(),
         )
 

@@ -42,7 +42,7 @@ class Selection:
     split: str = "test"
     seeds: tuple[int, ...] = (0, 1, 2)
     device: str = "cpu"
-    rows: tuple[str, ...] = tuple(ROWS)
+    rows: tuple[str, ...] = tuple(name for name, one in ROWS.items() if "split_digits" in one.settings)
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -52,6 +52,9 @@ class Selection:
         some_of("rows", self.rows, ROWS)
         if self.scenario is not None:
             one_of("scenario", self.scenario, SCENARIOS)
+            if not serves(self.dataset, self.scenario):
+                others = " or ".join(s for s in SCENARIOS if serves(self.dataset, s))
+                raise ValueError(f"scenario={self.scenario!r} makes no sense for {self.dataset}, which has {others}")
         for name, value in self.changes.items():
             if not (there := takers(name)) or not set(there) & set(self.rows):
                 raise ValueError(

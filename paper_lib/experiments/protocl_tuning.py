@@ -18,13 +18,14 @@ scored on the test set before the grid was extended to what stands here; the cha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from paper_lib import sweep, tables
+from paper_lib import paper, sweep, tables
 from paper_lib.rows import MNIST_SIZES
 from paper_lib.sweep import Selection
 
@@ -132,6 +133,16 @@ def selections(method: str, dataset: str, preset: str) -> list[Selection]:
     ]
 
 
+def known(method: str, dataset: str) -> Iterator[Selection]:
+    """The selections of all rounds that the stored trials of the rounds before them determine."""
+    for preset in (*ROUNDS[method], "final"):
+        try:
+            yield from selections(method, dataset, preset)
+        except ValueError:  # a round before it has not been run
+            return
+
+
+@cache
 def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     """The stored trials of a method on a data set in a round with their settings, best first.
 
@@ -162,6 +173,11 @@ def _best_first(rankings: list[pd.DataFrame]) -> pd.DataFrame:
 def tried(method: str, dataset: str) -> pd.DataFrame:
     """All stored trials of a method on a data set before the final round, as ``ranking`` gives them."""
     return _best_first([ranking(method, dataset, name) for name in ROUNDS[method]])
+
+
+def by_title() -> dict[str, dict[str, pd.DataFrame]]:
+    """``tried`` by a data set's name as a chapter calls it, then by method."""
+    return {paper.DATASETS[d]: {method: tried(method, d) for method in METHODS} for d in MNIST_SIZES}
 
 
 def best(method: str, dataset: str, epochs: int | None = None) -> dict[str, Any]:
