@@ -79,13 +79,11 @@ def _job(name: str, selection: Selection) -> runs.Job:
             f"task asks for the task's name, and one head for none; {scenario} is served by {others}"
         )
     method, stream = one.build(dataset, selection.preset, selection.changes)
-    plain, plain_stream = one.build(dataset, selection.preset, {})
+    plain, usual = one.build(dataset, selection.preset, {})
     if selection.split == "validation":
-        for options in (stream, plain_stream):
+        for options in (stream, usual):
             options.setdefault("validation_fraction", VALIDATION_FRACTION)
-    changed = {
-        n: v for n, v in selection.changes.items() if _value(method, stream, n) != _value(plain, plain_stream, n)
-    }
+    changed = {n: v for n, v in selection.changes.items() if _value(method, stream, n) != _value(plain, usual, n)}
     return runs.Job(
         row=name,
         method=method,

@@ -110,10 +110,11 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         after the last task, ``n`` seeds and how many ``diverged``.
     """
     lines = []
-    own_data = {k for k, part in table.groupby("key", observed=True) if part.seed.nunique() == 1}
+    # a seed that draws its own training points has a key of its own, and those of a row are one setting
+    drawn = table[table["changes"].str.contains("train_sizes=")]
+    own_data = {k for k, part in drawn.groupby("key", observed=True) if part.seed.nunique() == 1}
     by = [*runs.NAMES, table["key"].where(~table["key"].isin(own_data), "")]
     for group, part in table.groupby(by, sort=False, dropna=False, observed=True):
-        seeds = part.seed.nunique()
         if part.duplicated(["seed", "task_trained", "task_tested", "metric"]).any():
             split = [one for _, one in part.groupby("key", observed=True)]
         else:
@@ -127,7 +128,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
             for name in ("nll", "ece"):
                 if len(a) and (one.metric == name).any():
                     line[name] = float(metrics.final_accuracy(_learned(one, name)[1]).mean())
-            lines.append(line | {"n": len(a), "diverged": seeds - len(a)})
+            lines.append(line | {"n": len(a), "diverged": one.seed.nunique() - len(a)})
     return pd.DataFrame(lines)
 
 
