@@ -283,7 +283,7 @@ def numbers(table: pd.DataFrame, rows: Iterable[str], suffix: str = "") -> dict[
     """What prose cites of a table of one setting: ``final_ROW`` and ``triangle_ROW``, percent, without rows not run."""
     scores = {"final": by_seed(table), "triangle": by_seed(table, "triangle_mean")}
     return {
-        f"{word}_{row}{suffix}": round(float(found[row].mean()), 2)
+        f"{word}_{row}{suffix}": round(float(found[row].mean()), 4)
         for word, found in scores.items()
         for row in rows
         if row in found
