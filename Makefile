@@ -37,7 +37,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; $(PYTHON) is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12")'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable ".[book,test,browser,sweep]"
+	$(RUN) -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable ".[book,test,browser,flows,sweep]"
 	$(RUN) -m pip check
 	touch $@
 

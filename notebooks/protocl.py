@@ -9,126 +9,156 @@
 # %% [markdown]
 # # ProtoCL: Bayes over class prototypes
 #
-# Does a learner remember if it models how the data come about, class by class, rather than its network's weights?
-# Section 6 of {cite:p}`kessler2023sequential` embeds an input with a network, gives every class a Gaussian prototype
-# in the embedding {eq}`eq:protocl_model`, and updates prototypes and label frequencies exactly
-# {eq}`eq:protocl_updates`. The embedding is trained by gradient, on the current task united with a memory of 200 points
-# a task. The paper's text maximises the joint predictive {eq}`eq:protocl_predictive`, in which nothing keeps classes
-# apart; like the released code we minimise $-\log p(y \mid z)$, the joint divided by its sum over classes. The paper
-# reports 93.73 % on Split-MNIST and 82.73 % on Split-FMNIST (Table 1), and 33.25 % without memory.
+# :::{admonition} Answer
+# :class: tip
+# **The paper:** ProtoCL reaches 93.73 ± 1.05 % on Split-MNIST, 82.73 ± 1.70 % on Split-FMNIST, and 33.25 ± 0.15 % without memory (Table 1, Sec. 6).\
+# **Here:** with the paper's epochs, triangle means of {glue:text}`triangle_protocl_paper_epochs:.1f` and {glue:text}`triangle_protocl_paper_epochs_fmnist:.1f` %, final accuracies of {glue:text}`final_protocl_paper_epochs:.1f` and {glue:text}`final_protocl_paper_epochs_fmnist:.1f` % (10 seeds).\
+# **Verdict:** {glue:text}`verdict_split_mnist`, as triangle means and not as the final accuracies that the paper defines. Plain replay remembers more.
+# :::
 #
-# The release is the authors' code, [skezle/bayes_cl_posterior](https://github.com/skezle/bayes_cl_posterior). `protocl`
-# below is the corrected method: one posterior shared by a batch, no label of the test set seen, dropout off in
-# evaluation. `replay` has the same memory and no prototypes; `joint` trains on all tasks so far.
+# **Question.** Does a learner remember if it is Bayesian about how data come about, class by class, rather than about its
+# network's weights? Section 6 of {cite:p}`kessler2023sequential` embeds an input $x$ as $z$ with a network and gives every
+# class $y$ a Gaussian {term}`prototype`:
+#
+# $$p(y \,|\, z) = \frac{\alpha_y\, \mathcal{N}(z;\, \mu_y,\, \Sigma_\epsilon + \Lambda_y^{-1})}{\sum_j \alpha_j\, \mathcal{N}(z;\, \mu_j,\, \Sigma_\epsilon + \Lambda_j^{-1})}.$$
+#
+# Here $\mu_y$ and $\Lambda_y$ are the mean and precision of the prototype, $\Sigma_\epsilon$ the noise of an embedding, and
+# $\alpha_y$ the counts of the classes. Prototypes and counts are updated exactly {eq}`eq:protocl_updates`. The network is
+# trained by gradient descent on $-\log p(y \,|\, z)$, on the current {term}`task` together with a memory of 200 points a
+# task ({term}`coreset`). The paper's text has the joint predictive {eq}`eq:protocl_predictive` instead, in which nothing
+# keeps classes apart; the released code divides by the sum over classes, as here.
 
-# %%
-from IPython.display import display
+# %% tags=["hide-input"]
 from myst_nb import glue
 
-from paper_lib import plots
+from paper_lib import paper, plots, sweep, tables
 from paper_lib.experiments import protocl, protocl_tuning
-from paper_lib.notebook import from_notebook, shown
+from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["parameters"]
-dataset = "split_digits"  # split_digits, split_mnist, split_fmnist, split_cifar10, split_cifar100 or split_cifar10_100
-scenario = "class_incremental"  # class_incremental, domain_incremental or task_incremental
-preset = "quick"  # quick, or paper for the size of the paper
-seeds = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
-device = "cpu"  # cpu or cuda:0
-methods = ["protocl", "replay", "joint", "sgd"]  # or protocl_{paper_epochs,as_published,no_memory}
-eval_split = "test"  # or validation, a tenth of the training data
-epochs = None  # passes over each task, if not the preset's
-batch_size = None  # points a step, if not the preset's
-learning_rate = None  # of Adam, if not the preset's
-weight_decay = None  # L2 term, if not the preset's
-dropout = None  # rate, if not the preset's
-memory_per_task = None  # points kept of each task, if not the preset's
-evidence_mode = None  # cumulative, recompute_final or recompute_each_epoch, if not the preset's
-class_prior = None  # counts or uniform, if not the preset's
-forget = None  # factor on earlier evidence in every step, if not the preset's
+dataset: str = (
+    "split_digits"  # split_digits, split_mnist, split_fmnist, split_cifar10, split_cifar100, split_cifar10_100
+)
+scenario: str = "class_incremental"  # class_incremental, domain_incremental or task_incremental
+preset: str = "quick"  # quick, or paper for the size of the paper
+split: str = "test"  # test, or validation, a tenth of the training data
+seeds: list[int] = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
+device: str = "cpu"  # cpu or cuda:0
+rows: list[str] = [
+    "protocl",
+    "replay",
+    "joint",
+    "sgd",
+]  # and protocl_paper_epochs, protocl_as_published, protocl_no_memory
+epochs: int = None  # passes over each task, None for the preset's
+batch_size: int = None  # points a step, None for the preset's
+learning_rate: float = None  # of Adam, None for the preset's
+weight_decay: float = None  # L2 term, None for the preset's
+dropout: float = None  # rate, None for the preset's
+memory_per_task: int = None  # points kept of each task, None for the preset's
+evidence_mode: str = None  # cumulative, recompute_final or recompute_each_epoch, None for the preset's
+class_prior: str = None  # counts or uniform, None for the preset's
+forget: float = None  # factor on earlier evidence in every step, None for the preset's
 
-# %%
-config = from_notebook(protocl.Config, globals())
-table = protocl.run(config)
-curves = protocl.curves(table)
-
-# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far against the number of tasks learned. Joint training stays at the top, ProtoCL and replay fall a little with each task, SGD without memory falls to one over the number of tasks."}}
-plots.accuracy_over_tasks(curves)
-
-# %%
-final = {row: values[:, -1].mean() for row, values in curves.items()}
-num_classes = 10 if scenario == "class_incremental" else 2
-assert "protocl" not in final or scenario != "class_incremental" or final["protocl"] > 3 / num_classes
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "The quick run on digits with a memory of 50 points a task. ProtoCL and replay of the same memory remember most of what joint training does. SGD, without memory, ends with its last task.", "name": "fig-protocl-live"}, "image": {"alt": "Final accuracy and triangle mean of four learners on digits as dots. Joint training is near 97 percent, replay and ProtoCL near 92, SGD at 18."}}
+selection = from_notebook(protocl.LIVE, globals())
+table = sweep.run(selection)
+plots.scores({paper.DATASETS[selection.dataset]: tables.comparison(table, (), selection.rows)})
 
 # %% [markdown]
 # ## At the paper's scale
 #
-# Ten seeds, the test set, the paper's networks and memory. Settings were chosen on validation data, and the number of
-# epochs is one of them; `protocl_paper_epochs` has the best settings that keep the paper's fifty. `protocl_as_published`
-# is the release's configuration: each place in a batch keeps its own posterior, dropout stays on, there is one hidden
-# layer of 256 units, and a memory of 1,000 points is shared by the tasks so far. It differs from the release in two
-# ways: evaluation labels update nothing, and the test set is scored, where the release's commands for these two data
-# sets score a validation split.
+# Split-MNIST first, then Split-FMNIST; the paper's networks and memory. `ProtoCL` has settings that were chosen on
+# validation data, the number of epochs among them. "The paper's epochs" has the best settings with 50. "As published" is
+# the configuration of the release, the authors' code
+# ([skezle/bayes_cl_posterior](https://github.com/skezle/bayes_cl_posterior)). {term}`Replay` has the same memory and no
+# prototypes.
+
+# %% tags=["hide-input"]
+mnist = protocl.comparison("split_mnist")
+shown, more = tables.side_by_side(mnist, paper.label)
+Table(shown, more=more, source=tables.source(protocl.stored("split_mnist")))
+
+# %% tags=["hide-input"]
+fmnist = protocl.comparison("split_fmnist")
+shown, more = tables.side_by_side(fmnist, paper.label)
+Table(shown, more=more, source=tables.source(protocl.stored("split_fmnist")))
+
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "The rows with memory. Grey is the printed number with its ±. The triangle means of ProtoCL (open dots) lie within it, the final accuracies (filled dots) below it. Replay is above ProtoCL in both.", "name": "fig-protocl-stored"}, "image": {"alt": "Two panels, Split-MNIST and Split-FMNIST. Open dots of three ProtoCL rows lie within the grey bars of the printed numbers, filled dots two to five points below them; replay lies to the right of ProtoCL, joint training further right."}}
+plots.scores({"Split-MNIST": mnist[mnist.final > 50], "Split-FMNIST": fmnist[fmnist.final > 50]})
+
+# %% [markdown]
+# What this chapter says about the stored runs, each with its verdict. Folded away: what a corrected ProtoCL should reach,
+# written down before these runs.
+
+# %% tags=["hide-input"]
+for name, value in protocl.numbers().items():
+    glue(name, value, display=False)
+Table(tables.verdicts(protocl.CLAIMS), more=protocl.shown_targets(), summary="targets set beforehand")
+
+# %% [markdown]
+# ## What agrees, what does not, why
 #
-# The paper defines its metric as the accuracy over all tasks at the end, $P_5$ {eq}`eq:metrics`. Its number without
-# memory, 33.25, is instead what we find for the mean over the whole triangle of the accuracy matrix, which also counts
-# how well early tasks were known early. We infer that ProtoCL's other numbers are such means too: both stand in every
-# row, and the verdict is on the triangle mean: it `agrees` if the gap is at most the printed ± (`pm`) plus two of our
-# standard errors. That is generous, as the paper calls its ± a standard error and ours are far smaller; `z` reads the ±
-# as a standard deviation over ten seeds and counts the gap in standard errors of the difference, and `P_T z` counts
-# that of $P_5$. Rows of fewer seeds or epochs than the paper's are marked `reduced` and carry no verdict.
-
-# %%
-comparison = {name: protocl.comparison(name) for name in ("split_mnist", "split_fmnist")}
-for name, lines in comparison.items():
-    display(name, shown(lines))
-    glue(f"protocl_{name}", shown(lines), display=False)
-
-# %% [markdown]
-# Before these runs we wrote down what a corrected ProtoCL should reach: a little more than the printed number as a
-# triangle mean on Split-MNIST, about as much on Split-FMNIST, a final accuracy to go with it, and seed by seed no less
-# than replay of the same memory.
-
-# %%
-targets = {name: shown(protocl.targets(name)) for name in comparison}
-for name, lines in targets.items():
-    display(name, lines)
-    glue(f"protocl_targets_{name}", lines, display=False)
-for name, lines in comparison.items():
-    assert lines.verdict[["protocl_paper_epochs", "protocl_as_published"]].eq("agrees").all(), name
-    assert lines.P_T["protocl"] < lines.P_T["replay"] < lines.P_T["joint"], name
-assert (comparison["split_fmnist"].z[["protocl_paper_epochs", "protocl_as_published"]] < -2).all()
-assert all(
-    (lines["P_T z"][["protocl_paper_epochs", "protocl_as_published"]] < -5).all() for lines in comparison.values()
-)
-
-# %% [markdown]
-# The printed numbers are met on both sets by ProtoCL with the paper's epochs and as published, if they are triangle
-# means and their ± is taken as it is called; by `z` the gap on Split-FMNIST is more than chance. As final accuracies,
-# which the paper defines, they are not met: $P_5$ lies below them. Without memory nothing is remembered, and the
-# triangle mean is near 33.25. Most of our own targets are missed. Replay of the same memory without prototypes
-# remembers more on both sets. So here it is the memory that prevents forgetting, as the paper itself says, and a
-# classifier does no worse without prototypes.
-
-# %% mystnb={"image": {"alt": "Accuracy matrices on Split-MNIST, one a method: after each task in rows, on each task in columns. The diagonal is near 100 percent; below it accuracy falls with every task learned since, least for joint training and at once for SGD."}}
-stored = protocl.paper_scale("split_mnist")
-plots.accuracy_matrices(protocl.matrices(stored))
-
-# %% mystnb={"image": {"alt": "Average accuracy over the tasks so far on Split-MNIST at the paper's scale, mean and standard deviation over ten seeds for every method, between the bounds of joint training and SGD."}}
-plots.accuracy_over_tasks(protocl.curves(stored))
-
-# %% [markdown]
+# **As triangle means the printed numbers are met, within their ±.** ProtoCL as published has
+# {glue:text}`triangle_protocl_as_published:.1f` % on Split-MNIST and
+# {glue:text}`triangle_protocl_as_published_fmnist:.1f` % on Split-FMNIST. The strict reading takes the ± as a standard
+# deviation over ten seeds. By it the gap is more than chance for ProtoCL as published on both sets
+# (z {glue:text}`z_protocl_as_published:+.1f` and {glue:text}`z_protocl_as_published_fmnist:+.1f`), for the tuned ProtoCL on
+# Split-MNIST ({glue:text}`z_protocl:+.1f`) and for the paper's epochs on Split-FMNIST
+# ({glue:text}`z_protocl_paper_epochs_fmnist:+.1f`).
+#
+# **As final accuracies they are not met.** ProtoCL as published ends at {glue:text}`final_protocl_as_published:.1f` and
+# {glue:text}`final_protocl_as_published_fmnist:.1f` %. That the paper prints triangle means is inferred from its number
+# without memory, 33.25: the triangle mean here is {glue:text}`triangle_protocl_no_memory:.2f` % and the final accuracy
+# {glue:text}`final_protocl_no_memory:.1f` %.
+#
+# **The memory prevents forgetting, as the paper says, and the prototypes are not needed for it.** As tuned here, replay
+# of the same memory ends {glue:text}`replay_over_protocl:.1f` points above ProtoCL on Split-MNIST and
+# {glue:text}`replay_over_protocl_fmnist:.1f` on Split-FMNIST. Other settings of ProtoCL may do better.
+#
+# **ProtoCL is over-confident.** Its negative log-likelihood after the last task is {glue:text}`nll_protocl:.2f` nats on
+# Split-MNIST, where replay has {glue:text}`nll_replay:.2f`. On Split-FMNIST it is {glue:text}`nll_protocl_fmnist:.2f`
+# against {glue:text}`nll_replay_fmnist:.2f`.
+#
+# **"As published" is not the release to the letter.** Like the release, it keeps a posterior for each place in a batch,
+# leaves dropout on in evaluation, has one hidden layer of 256 units and shares 1,000 points of memory among the tasks. It
+# differs in five ways. Evaluation labels update nothing. The test set is scored, where the release's commands score a
+# validation split. Partial batches of the test set are scored too. The points left out of training are not those of the
+# release's fixed split. And the release's seeding for each task is not repeated.
+#
+# **Other machines.** Another kind of processor moves a seed's final accuracy by up to half a point: seed 0 of SGD has 19.68
+# on one and 19.86 on another. Not tested: CIFAR streams, and larger memories.
+#
 # ## How the settings were chosen
 #
-# Forty-eight configurations a method and data set on validation data: 24 with 3 to 25 epochs, drawn from a grid over
-# learning rate, dropout, weight decay, replay's weight and repetition, and for ProtoCL also forgetting and what it
-# predicts with; then twice 12 around the best so far, which may also take the paper's 50. Of ProtoCL 12 more have 50
-# epochs, so its budget is the larger one. Each dot is one; its score is the mean of $P_5$ and triangle mean. The best
-# were trained on two more seeds, and the winners there are what the tables above report.
+# On a tenth of the training data, for each data set: 60 trials of ProtoCL and 48 of replay. Twelve of ProtoCL's have the
+# paper's 50 epochs. For both methods 24 have 3 to 25 epochs, and twice twelve lie around the best so far. The grid covers
+# learning rate, dropout, weight decay, the weight and repetition of replayed points, and for ProtoCL how evidence is
+# forgotten and what predicts. The best were trained on two more seeds, and the winners there are the rows above.
+#
+# An earlier, smaller grid came first. Its winners were scored on the test set before the grid was extended to this one. So
+# the test set was seen once before the settings were final.
 
-# %% mystnb={"image": {"alt": "Validation score against epochs a task on both data sets, a dot a trial. The best settings of either method are within a few points of one another from 3 to 50 epochs; some of ProtoCL fail. On both sets the best dots of replay lie above the best of ProtoCL."}}
-tried = {name: {row: protocl_tuning.tried(row, name) for row in ("protocl", "replay")} for name in comparison}
-for name in comparison:
-    for row in tried[name]:
-        display(f"{row}, {name}", shown(protocl_tuning.ranking(row, name, "final"), ".4g"))
-plots.scores_by_epochs(tried)
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "Each dot is a trial: the mean of final accuracy and triangle mean on validation data. The best trials of both methods are within a few points of one another from 3 to 50 epochs. The best of replay lies above the best of ProtoCL on both sets.", "name": "fig-protocl-tuning"}, "image": {"alt": "Validation score against epochs a task on both data sets, a dot a trial. The best settings of either method are within a few points of one another from 3 to 50 epochs; some of ProtoCL fail. On both sets the best dots of replay lie above the best of ProtoCL."}}
+plots.scores_by_epochs(protocl_tuning.by_title())
+
+# %% [markdown]
+# ## Try it
+#
+# 1. Set `memory_per_task = 0`. What do the exact updates of the prototypes save?
+#
+# :::{dropdown} Answer
+# EX-P-MEM0
+# :::
+#
+# 2. Set `memory_per_task = 5`. Do prototypes help where the memory is small?
+#
+# :::{dropdown} Answer
+# EX-P-MEM5
+# :::
+#
+# 3. Set `scenario = "task_incremental"`. How much of the forgetting is confusion between tasks?
+#
+# :::{dropdown} Answer
+# EX-P-TASK
+# :::

@@ -13,6 +13,7 @@ import math
 import re
 import types
 from collections.abc import Iterable, Mapping
+from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from paper_lib.sweep import Selection
 
 Config = TypeVar("Config")
+
+MOST_SEEDS = 100_000
+"""The longest list that ``start:stop`` may name."""
 
 INJECTED = "# Parameters\n"
 """How the cell begins that papermill puts after a notebook's own parameters."""
@@ -101,8 +105,9 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
     rows = own.get("rows", live.rows)
     takes = {name: hint for row in rows if row in ROWS for name, hint in ROWS[row].takes.items()}
     everywhere = {name: hint for row in ROWS.values() for name, hint in row.takes.items()}
-    refuse_unknown((name for name in values if name not in hints), takes if rows != live.rows else everywhere)
     given = {n: v for n, v in values.items() if n not in hints and v not in (None, "None", "none", "null")}
+    known = takes if rows != live.rows else everywhere
+    refuse_unknown((name for name in values if name not in hints and name not in everywhere), known)
     changes = {name: _coerce(name, value, everywhere[name]) for name, value in given.items()}
     try:
         return dataclasses.replace(live, **own, changes={**live.changes, **changes})
@@ -148,6 +153,7 @@ class Table:
         spec: format of fractions.
         more: columns for the same lines that are folded away.
         summary: what the fold is called.
+        source: of ``tables.source``, where the numbers come from: lines to stand below; what is code is in backticks.
 
     >>> import pandas
     >>> Table(pandas.DataFrame({"paper": [93.734, math.nan], "n": [10, 0]}))
@@ -157,19 +163,27 @@ class Table:
     """
 
     def __init__(
-        self, frame: pd.DataFrame, spec: str = ".2f", more: pd.DataFrame | None = None, summary: str = "all numbers"
+        self,
+        frame: pd.DataFrame,
+        spec: str = ".2f",
+        more: pd.DataFrame | None = None,
+        summary: str = "all numbers",
+        source: str = "",
     ):
-        self.frame, self.spec, self.summary = _written(frame, spec), spec, summary
+        self.frame, self.spec, self.summary, self.source = _written(frame, spec), spec, summary, source
         self.more = None if more is None else _written(more, spec)
 
     def __repr__(self) -> str:
         parts = [self.frame] if self.more is None else [self.frame, self.more]
-        return "\n\n".join(part.to_string(index=False) for part in parts)
+        return "\n\n".join([part.to_string(index=False) for part in parts] + [self.source] * bool(self.source))
 
     def _repr_html_(self) -> str:
         html = _html(self.frame)
         if self.more is not None:
             html += f'<details class="more"><summary>{self.summary}</summary>{_html(self.more)}</details>'
+        if self.source:
+            lines = re.sub(r"`(.*?)`", r"<code>\1</code>", escape(self.source)).replace("\n", "<br>")
+            html += f'<details class="more"><summary>reproduce these numbers</summary><p>{lines}</p></details>'
         return html
 
 
@@ -222,6 +236,8 @@ def _coerce(name: str, value: object, hint: Any) -> Any:
     """The value as its type, or an error that names both."""
     try:
         return _convert(value, hint)
+    except ParameterError as error:
+        raise ParameterError(f"{name}={value!r}: {error}") from None
     except (ValueError, OverflowError):
         choices = [c for part in _parts(hint) if get_origin(part) is Literal for c in get_args(part)]
         near = near_match(value, map(str, choices))
@@ -281,7 +297,9 @@ def _range(item: object) -> Iterable[object]:
         return [item]
     ends = [_int(end) for end in item.split(":")]
     numbers = range(*ends) if len(ends) <= 3 else _refuse()
-    return numbers if 0 < len(numbers) <= 100_000 else _refuse()
+    if numbers[MOST_SEEDS:]:
+        raise ParameterError(f"more than {MOST_SEEDS} whole numbers; give fewer at a time")
+    return numbers or _refuse()
 
 
 def _refuse() -> Any:
@@ -355,7 +373,7 @@ def _check_device(device: str) -> None:
     if device == "cpu":
         return
     if not re.fullmatch(r"cuda(:\d+)?", device):
-        near = near_match(device, ("cpu", "cuda", "cuda:0"))
+        near = near_match("cuda" if "gpu" in device.casefold() else device, ("cpu", "cuda", "cuda:0"))
         raise ParameterError(f"device={device!r} is not one of cpu, cuda, cuda:N{near}")
     import torch  # heavy, and not needed for the command line's help
 

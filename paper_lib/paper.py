@@ -76,6 +76,11 @@ def printed(dataset: str) -> list[Printed]:
     return own + [p._replace(row=variant) for p in own for variant in VARIANTS.get(p.row, ())]
 
 
+def verdict(name: str) -> str:
+    """Today's verdict on a claim of the inventory, by its name."""
+    return next(claim for claim in claims() if claim.name == name).judged().verdict
+
+
 def _paper_scale(dataset: str, *rows: str, scenario: str | None = None) -> Selection:
     return Selection(dataset, scenario, "paper", seeds=tuple(range(SEEDS)), rows=rows)
 

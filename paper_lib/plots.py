@@ -5,6 +5,7 @@ A notebook shows the Figure that its cell's last line returns. Nothing here trai
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from paper_lib.rows import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, ROWS, SKY, VERMILION
 
@@ -204,40 +206,37 @@ def prototype_swap(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def accuracy_over_tasks(curves: Mapping[str, np.ndarray], chance: Sequence[float] | None = None) -> Figure:
+def accuracy_over_tasks(curves: Mapping[str, np.ndarray]) -> Figure:
     """Average accuracy P_k over the tasks so far, after each task, mean and sd over seeds.
 
     Args:
         curves: row name, one of ``rows.ROWS``, to P_k ``(seed, task)`` in [0, 1].
-        chance: accuracy of a guess among the classes so far ``(task,)``, if it is to be drawn.
     """
-    figure, axes = card(1, 1, 6.4, 4.2)
+    figure, axes = card(height=3.9)
     ax = axes[0, 0]
     _draw_accuracy(ax, curves)
-    if chance is not None:
-        ax.plot(np.arange(1, len(chance) + 1), 100 * np.asarray(chance), color=GREY, lw=1, ls="-.", label="chance")
     ax.set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
     ax.set_title(f"mean ± sd over {_seeds(curves)}")
-    legend_below(figure, ax, 3)
+    legend_below(figure, ax, 2)
     return figure
 
 
 def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: bool = False) -> Figure:
-    """``accuracy_over_tasks`` for several groups of rows or data sets, side by side.
+    """``accuracy_over_tasks`` for two groups of rows or data sets, side by side.
 
     Args:
         panels: title of a panel to its curves.
         own_scales: each panel's axis begins at the ten below its lowest value instead of at 0.
     """
-    figure, axes = card(1, len(panels), (4.5 if own_scales else 3.7) * len(panels), 4.4, sharey=not own_scales)
+    figure, axes = card(1, len(panels), height=5.0, sharey=not own_scales)
     for ax, (title, curves) in zip(axes[0], panels.items(), strict=True):
         _draw_accuracy(ax, curves)
-        ax.set_title(f"{title}, mean ± sd over {_seeds(curves)}", fontsize="small")
+        ax.set_title(f"{title},\nmean ± sd over {_seeds(curves)}")
         if own_scales:
-            lowest = min((v.mean(0) - (v.std(0, ddof=1) if len(v) > 1 else 0)).min() for v in curves.values())
+            lowest = min((v.mean(0) - _sd(v)).min() for v in curves.values())
             ax.set_ylim(10 * np.floor(10 * max(lowest, 0)), 101)
     axes[0, 0].set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
-    legend_below(figure, axes, 3)
+    legend_below(figure, axes, 1)
     return figure
 
 
@@ -245,12 +244,22 @@ def _draw_accuracy(ax: Axes, curves: Mapping[str, np.ndarray]) -> None:
     for name, values in curves.items():
         label, colour, marker, line = ROWS[name].style
         tasks = np.arange(1, values.shape[1] + 1)
-        sd = 100 * values.std(0, ddof=1) if len(values) > 1 else None
-        mean = 100 * values.mean(0)
-        ax.errorbar(tasks, mean, sd, color=colour, marker=marker, ls=line, capsize=3, ms=5, label=label)
+        mean, sd = 100 * values.mean(0), 100 * _sd(values)
+        ax.errorbar(tasks, mean, _within(mean, sd), color=colour, marker=marker, ls=line, capsize=3, ms=5, label=label)
     ax.set_xticks(tasks)
     ax.set_xlabel("tasks learned, k")
     ax.set_ylim(0, 101)
+
+
+def _sd(values: np.ndarray) -> np.ndarray:
+    """Standard deviation over seeds; 0 for one seed."""
+    return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
+
+
+def _within(mean: Any, spread: Any, lowest: float = 0.0, highest: float = 100.0) -> np.ndarray:
+    """Lengths of the whiskers below and above, cut where the axis of a percentage ends."""
+    mean, spread = np.asarray(mean, dtype=float), np.nan_to_num(np.asarray(spread, dtype=float))
+    return np.stack([mean - np.clip(mean - spread, lowest, None), np.clip(mean + spread, None, highest) - mean])
 
 
 def _seeds(curves: Mapping[str, np.ndarray]) -> str:
@@ -258,15 +267,70 @@ def _seeds(curves: Mapping[str, np.ndarray]) -> str:
     return f"{' or '.join(map(str, counts))} seed{'s' if counts != [1] else ''}"
 
 
+def scores(panels: Mapping[str, pd.DataFrame]) -> Figure:
+    """Final accuracy and triangle mean of each row as dots, mean and sd over seeds, with the paper's numbers.
+
+    The axis begins at the ten below what is shown if all of that is above 50, else at 0. A single panel also tells
+    the final accuracies as numbers.
+
+    Args:
+        panels: title of a panel, at most two, to the lines of ``tables.comparison``.
+    """
+    panels = {title: lines[lines.n > 0] for title, lines in panels.items()}
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines.index))
+    figure, axes = card(1, len(panels), height=1.6 + 0.4 * len(names), sharey=True)
+    place = {name: -at for at, name in enumerate(names)}
+    for ax, (title, lines) in zip(axes[0], panels.items(), strict=True):
+        lowest = np.nan_to_num(lines[["final", "triangle"]].min().min())
+        left = 10 * np.floor(lowest / 10 - 0.2) if lowest > 50 else 0
+        counts = sorted(set(lines.n))
+        ax.set_title(f"{title},\n{' or '.join(f'{n:.0f}' for n in counts)} seed{'s' * (counts != [1])}")
+        for name, line in lines.iterrows():
+            _draw_scores(ax, place[name], line, ROWS[name].style.colour)
+            if len(panels) == 1:
+                ax.text(1.02, place[name], f"{line.final:.1f}", transform=ax.get_yaxis_transform(), va="center")
+        ax.set(xlabel="accuracy (%)", xlim=(left, 101))
+        ax.set_xticks(np.arange(left, 101, (50 if len(panels) > 1 else 20) if left == 0 else 10))
+        ax.grid(axis="x", alpha=0.3)
+    if len(panels) == 1:
+        ax.text(1.02, 1, "$P_T$ (%)", transform=ax.transAxes, va="bottom")
+    axes[0, 0].set_yticks(list(place.values()), [_narrow(ROWS[name].style.label) for name in names])
+    axes[0, 0].set_ylim(0.6 - len(names), 0.6)
+    dots = {"fmt": "o", "ms": 6, "color": BLACK, "capsize": 3}
+    handles = [axes[0, 0].errorbar([], [], xerr=[], label="final accuracy $P_T$ ± sd", **dots)]
+    handles += [axes[0, 0].errorbar([], [], xerr=[], label="triangle mean ± sd", mfc="white", **dots)]
+    if any(lines["paper"].notna().any() for lines in panels.values()):
+        handles += [Patch(color=GREY, alpha=0.3, label="printed number and its ±")]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _draw_scores(ax: Axes, place: float, line: pd.Series, colour: str) -> None:
+    """One line of ``scores``: the triangle mean above the final accuracy, on the printed number."""
+    if not np.isnan(line["paper"]):
+        below, above = _within(line["paper"], line["margin"])
+        ax.barh(place, below + above, 0.8, left=line["paper"] - below, color=GREY, alpha=0.3)
+        ax.plot([line["paper"]] * 2, [place - 0.4, place + 0.4], color=GREY)
+    for word, shift, face in (("triangle", 0.17, "white"), ("final", -0.17, colour)):
+        ends = _within(line[word], line[f"{word} sd"])[:, None]
+        ax.errorbar(line[word], place + shift, xerr=ends, fmt="o", ms=6, mfc=face, color=colour, capsize=3)
+
+
+def _narrow(label: str, width: int = 24) -> str:
+    """A label on as many lines as keep it narrow, what is in brackets on its own if it would be split."""
+    label = label if len(label) <= width else label.replace(" (", "\n(")
+    return "\n".join(line for part in label.splitlines() for line in textwrap.wrap(part, width))
+
+
 def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
-    """Accuracy on each task after each task, one panel a row of the experiment, at most four abreast, mean over seeds.
+    """Accuracy on each task after each task, one panel a row of the experiment, at most two abreast, mean over seeds.
 
     Args:
         matrices: row name, one of ``rows.ROWS``, to ``(seed, task_trained, task_tested)``, NaN above the diagonal.
     """
-    columns = min(4, len(matrices))
+    columns = min(2, len(matrices))
     rows = -(-len(matrices) // columns)
-    figure, axes = card(rows, columns, 2.3 * columns + 0.9, 2.9 * rows, sharey=True)
+    figure, axes = card(rows, columns, height=2.7 * rows + 0.7, sharex=True, sharey=True)
     panels = list(axes.flat[: len(matrices)])
     for spare in axes.flat[len(matrices) :]:
         spare.remove()
@@ -278,14 +342,16 @@ def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
             for trained, tested in zip(*np.tril_indices(num_tasks), strict=True):
                 value = mean[trained, tested]
                 shade = "white" if value < 60 else "black"
-                ax.text(tested + 1, trained + 1, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=8)
-        ax.set_title(f"{ROWS[name].style.label}\n{_seeds({name: values})}", fontsize=9)
-        ax.set_xlabel("task tested")
+                ax.text(tested + 1, trained + 1, f"{value:.0f}", ha="center", va="center", color=shade)
+        ax.set_title(_narrow(f"{ROWS[name].style.label}, {_seeds({name: values})}", 28))
         ax.set_xticks(range(1, num_tasks + 1))
         ax.set_yticks(range(1, num_tasks + 1))
     for ax in axes[:, 0]:
         ax.set_ylabel("after training on task")
-    figure.colorbar(image, ax=panels, label="accuracy (%)", shrink=0.9 / rows)
+    for ax in panels[-columns:]:
+        ax.set_xlabel("task tested")
+        ax.tick_params(labelbottom=True)
+    figure.colorbar(image, ax=panels, label="accuracy (%)", location="bottom", shrink=0.6, aspect=30)
     return figure
 
 
@@ -293,20 +359,22 @@ def scores_by_epochs(rankings: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Validation scores of tuned settings against the epochs that they were trained for, one panel a data set.
 
     Args:
-        rankings: data set to row name, one of ``rows.ROWS``, to a table with columns ``epochs`` and ``score``.
+        rankings: title of a panel to row name, one of ``rows.ROWS``, to a table with columns ``epochs`` and ``score``,
+            percent.
     """
-    figure, axes = card(1, len(rankings), 4.2 * len(rankings), 3.2)
-    for ax, (dataset, by_method) in zip(axes[0], rankings.items(), strict=True):
+    figure, axes = card(1, len(rankings), height=3.4, sharey=True)
+    for ax, (title, by_method) in zip(axes[0], rankings.items(), strict=True):
         for place, (name, table) in enumerate(by_method.items()):
             label, colour, marker, _ = ROWS[name].style
-            shifted = table.epochs * 1.04 ** (2 * place - len(by_method) + 1)
-            ax.plot(shifted, 100 * table.score, marker, color=colour, label=label, alpha=0.7, markersize=5)
+            shifted = table.epochs * 1.08 ** (2 * place - len(by_method) + 1)
+            ax.plot(shifted, table.score, marker, color=colour, label=label, alpha=0.7, markersize=5)
         ticks = sorted({e for table in by_method.values() for e in table.epochs})
         ax.set_xscale("log")
         ax.set_xticks(ticks, [f"{e:g}" for e in ticks])
         ax.minorticks_off()
-        ax.set(title=dataset, xlabel="epochs a task", ylabel="validation score (%)")
-    legend_below(figure, axes[0, 0], len(by_method))
+        ax.set(title=title, xlabel="epochs a task")
+    axes[0, 0].set_ylabel("validation score (%)")
+    legend_below(figure, axes[0, 0], len(rankings))
     return figure
 
 

@@ -25,6 +25,7 @@ from paper_lib.data.stream import DATASETS, make_stream
 from paper_lib.methods import Method
 from paper_lib.methods.protocl import ProtoCL, as_published
 from paper_lib.methods.replay import Replay, joint, sgd, single_task
+from paper_lib.methods.sequential_hmc import SequentialHMC
 from paper_lib.methods.vcl import VCL, ddm, improved
 
 Settings = Mapping[str, Any]
@@ -226,6 +227,34 @@ PUBLISHED = {
 }
 """The release's configuration, which trains on what its fixed split leaves."""
 
+# --- HMC on the toys: 80 points a blob, 20 chains
+
+HMC_TEXT = on(TOYS, toy_points=80)
+"""The paper's text: 1,000 iterations of warm-up and 10,000 more, of which we keep every tenth draw."""
+HMC_ADAPTED = plus(HMC_TEXT, adapt=True, step_size=1e-2, num_draws=500, thin=4)
+"""Step size and masses adapt in the warm-up; 2,000 iterations more then move further than the paper's 10,000."""
+HMC_PUBLISHED = plus(
+    HMC_TEXT,
+    **{"num_warmup": 1001, "num_draws": 800, "thin": 5, "burn_reject": "restart", "include_init": True},
+    **{"start": "shared_net", "regularisation": "floor", "holdout": "rows", "final_rows": 3750},
+    **{"max_components": 50, "average": "logit", "eval_chains": "last"},
+)
+"""The release's command: 5,000 iterations. It tries up to 500 components, which takes days; here the ladder ends at 50."""
+HMC_QUICK = on(
+    TOYS,
+    num_chains=4,
+    num_warmup=150,
+    num_draws=50,
+    thin=2,
+    num_leapfrog=10,
+    adapt=True,
+    step_size=1e-2,
+    max_components=5,
+)
+HMC_QUICK_PUBLISHED = on(
+    TOYS, num_chains=4, num_warmup=150, num_draws=50, thin=2, num_leapfrog=10, max_components=5, final_rows=50
+)
+
 # --- two tasks of unlike size: a hidden layer of 100 units, 600 steps a task, set in experiments/task_imbalance.py
 
 TWO_TASKS = {"num_tasks": 2}
@@ -313,7 +342,7 @@ def _rows() -> Iterable[Row]:
             name,
             VCL,
             settings={data: own | dict(width) for data, width in WIDTHS.items()},
-            quick=RECIPE_QUICK,
+            quick=RECIPE_QUICK | on(TOYS, epochs=100),
             scenarios=HEAD_A_TASK,
             style=Style(label, colour, marker, "--"),
             exhibits=("figure_1",),
@@ -342,6 +371,34 @@ def _rows() -> Iterable[Row]:
     )
     yield plain(
         "single_task", single_task, scenarios=ANY, style=Style("a network a task (upper bound)", GREY, None, "-.")
+    )
+    hmc = partial(Row, quick=HMC_QUICK, scenarios=("domain_incremental",), exhibits=("hmc",))
+    for name, make, settings, style in (
+        ("hmc", SequentialHMC, HMC_TEXT, Style("HMC, a GMM handed on", VERMILION, "o", "-")),
+        ("hmc_adapted", SequentialHMC, HMC_ADAPTED, Style("HMC, adapted, a GMM handed on", VERMILION, "D", "--")),
+        (
+            *("hmc_gaussian", partial(SequentialHMC, density="gaussian"), HMC_ADAPTED),
+            Style("HMC, adapted, a Gaussian handed on", PURPLE, "v", "--"),
+        ),
+        (
+            *("hmc_realnvp", partial(SequentialHMC, density="realnvp"), HMC_ADAPTED),
+            Style("HMC, adapted, a RealNVP handed on", SKY, "^", "--"),
+        ),
+        (
+            "hmc_exact",
+            partial(SequentialHMC, recursion="exact"),
+            HMC_ADAPTED,
+            Style("HMC, exact recursion", GREEN, "s", "-"),
+        ),
+        ("hmc_joint", partial(SequentialHMC, recursion="joint"), HMC_ADAPTED, Style("joint HMC", BLACK, "+", "--")),
+    ):
+        yield hmc(name, make, settings, style=style)
+    yield hmc(
+        "hmc_as_published",
+        SequentialHMC,
+        HMC_PUBLISHED,
+        quick=HMC_QUICK_PUBLISHED,
+        style=Style("HMC as published", ORANGE, "s", ":"),
     )
     two = partial(
         Row,

@@ -24,11 +24,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,8 @@ NAMES = ["row", "dataset", "scenario", "split", "preset", "changes"]
 COLUMNS = [*NAMES, "key", "seed", "task_trained", "task_tested", "metric", "value"]
 """Columns of every table; tasks count from 1 there, as in the paper."""
 
-_STREAM_DEFAULTS = {n: p.default for n, p in inspect.signature(make_stream).parameters.items() if n != "dataset"}
+STREAM_DEFAULTS = {n: p.default for n, p in inspect.signature(make_stream).parameters.items() if n != "dataset"}
+"""What a stream's options are where nobody says otherwise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Job:
     @property
     def named(self) -> dict[str, Any]:
         """The columns ``NAMES``."""
-        told = {**_STREAM_DEFAULTS, **self.stream}
+        told = {**STREAM_DEFAULTS, **self.stream}
         return {
             **{"row": self.row, "dataset": told["dataset"], "scenario": told["scenario"]},
             **{"split": told["eval_split"], "preset": self.preset, "changes": self.changes},
@@ -110,8 +112,8 @@ class Job:
 
 def _told(stream: Mapping[str, Any]) -> dict[str, Any]:
     """A stream's options as JSON has them, without those at their defaults; data set and scenario always."""
-    told = {n: v for n, v in stream.items() if n == "dataset" or v != _STREAM_DEFAULTS[n]}
-    return json.loads(json.dumps({"scenario": _STREAM_DEFAULTS["scenario"]} | told))
+    told = {n: v for n, v in stream.items() if n == "dataset" or v != STREAM_DEFAULTS[n]}
+    return json.loads(json.dumps({"scenario": STREAM_DEFAULTS["scenario"]} | told))
 
 
 def _table(stream: Mapping[str, Any]) -> str:
@@ -247,7 +249,7 @@ def _stacks(place: Path, seeds: Sequence[int]) -> list[tuple[tuple[int, ...], Pa
     """
     missing = {s for s in seeds if not (place / f"seed{s}.json").exists()}
     stacks = []
-    for path in sorted(place.glob("seeds*.npz"), key=lambda p: -len(_seeds_of(p))):
+    for path in sorted(place.glob("seeds*.npz"), key=lambda p: (-len(_seeds_of(p)), p.name)):
         own = set(_seeds_of(path))
         if own & missing and own <= set(seeds) and not any(own & set(stack) for stack, _ in stacks):
             stacks.append((_seeds_of(path), path))
@@ -280,12 +282,17 @@ def _seeds_of(checkpoint: Path) -> tuple[int, ...]:
 
 def _clear(place: Path, stack: Sequence[int]) -> None:
     """Remove checkpoints whose seeds all have records, and what kills left half-written of them and of the records."""
-    for path in place.glob("seeds*.npz*"):
-        if all((place / f"seed{s}.json").exists() for s in _seeds_of(path)):
+    done = [p for p in place.glob("seeds*.npz*") if all((place / f"seed{s}.json").exists() for s in _seeds_of(p))]
+    parts = [part for seed in stack for part in place.glob(f"seed{seed}.*.part")]
+    for path in (*done, *parts):
+        if not _in_flight(path):
             path.unlink(missing_ok=True)
-    for seed in stack:
-        for part in place.glob(f"seed{seed}.*.part"):
-            part.unlink(missing_ok=True)
+
+
+def _in_flight(path: Path) -> bool:
+    """Whether another process of this machine is writing a part (Linux tells): two may be given the same seeds."""
+    number = path.name.split(".")[-2]
+    return path.suffix == ".part" and number != str(os.getpid()) and Path("/proc", number).exists()
 
 
 def _warn_of_other_code(job: Job, reused: Sequence[Mapping[str, Any]]) -> None:
@@ -308,7 +315,7 @@ def _code_digest(method_type: Any) -> str:
 
 def _stderr():
     """Where messages go; nowhere if the process was started without it."""
-    return sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    return sys.stderr or open(os.devnull, "w")
 
 
 # --- records and tables
@@ -424,7 +431,7 @@ def tabulate(table: str | None = None) -> list[Path]:
 
 def _named(record: Mapping[str, Any], name: Sequence[str]) -> dict[str, str]:
     row, preset, changes = name
-    told = {**_STREAM_DEFAULTS, **record["identity"]["stream"]}
+    told = {**STREAM_DEFAULTS, **record["identity"]["stream"]}
     return {
         **{"row": row, "dataset": told["dataset"], "scenario": told["scenario"]},
         **{"split": told["eval_split"], "preset": preset, "changes": changes},
@@ -472,33 +479,25 @@ def _alike(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 # --- files and provenance
 
 
-class _whole:
-    """A file written in one piece: a kill or a full disk leaves the old one, and nothing half-written."""
+@contextmanager
+def _whole(path: Path, mode: str = "w") -> Iterator[IO]:
+    """A file written in one piece: a kill or a full disk leaves the old one, and nothing half-written.
 
-    def __init__(self, path: Path, mode: str = "w"):
-        self.path, self.part, self.mode = path, path.with_name(f"{path.name}.{os.getpid()}.part"), mode
-
-    def __enter__(self):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self.part.open(self.mode)
-        return self.file
-
-    def __exit__(self, kind, error, traceback):
-        try:
-            if kind is None:
-                self.file.flush()
-                os.fsync(self.file.fileno())
-            self.file.close()
-            if kind is None:
-                self.part.replace(self.path)
-                return
-        except OSError as failure:
-            error = failure
-        if not isinstance(error, OSError):
-            return  # a kill: the part tells where, and the next run clears it
-        self.part.unlink(missing_ok=True)
+    Of a kill its part stays, and the next run clears it.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open(mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
         what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
-        raise OSError(error.errno, f"{what}: {self.path} was not written; {FOLDER_VARIABLE} can name another folder")
+        message = f"{what}: {path} was not written; {FOLDER_VARIABLE} can name another folder"
+        raise OSError(error.errno, message) from error
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -533,10 +532,8 @@ def _provenance(device: str, seeds: Sequence[int], seconds: float) -> dict[str, 
 def _reset_peak_memory(device: str) -> None:
     if torch.device(device).type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    try:
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak counts from here
-    except OSError:
-        pass
 
 
 def _peak_memory() -> int | None:

@@ -186,7 +186,10 @@ def comparison(
         if name in found:
             part = found[name]
             _, a = _learned(part, "accuracy")
-            triangle, final = (metrics.summarise(100 * SCORES[s](a)) for s in ("triangle_mean", "final_accuracy"))
+            triangle, final = (
+                metrics.summarise(100 * SCORES[s](a)) if len(a) else metrics.Summary(*[math.nan] * 3, 0)
+                for s in ("triangle_mean", "final_accuracy")
+            )
             for word, s in (("triangle", triangle), ("final", final)):
                 z = (s.mean - paper.value) / np.hypot(paper.margin / math.sqrt(num_seeds), s.se)
                 line |= {word: s.mean, f"{word} sd": s.sd, f"{word} se": s.se, f"{word} z": z}
@@ -234,10 +237,10 @@ def judge_number(
 
 
 def side_by_side(lines: pd.DataFrame, label: Callable[[str], str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """``comparison`` as a chapter shows it: five columns, and all other numbers.
+    """``comparison`` as a chapter shows it: at most five columns, and all other numbers.
 
     Args:
-        lines: of ``comparison``.
+        lines: of ``comparison``; the paper's columns are left out where it prints no number.
         label: a row's name as the reader knows it.
     """
 
@@ -255,12 +258,25 @@ def side_by_side(lines: pd.DataFrame, label: Callable[[str], str]) -> tuple[pd.D
         "final accuracy ± sd": column("final", "final sd"),
         "verdict": lines.words.where(lines.words != "", "–").tolist(),
     }
+    if lines["paper"].isna().all():
+        shown = {name: shown[name] for name in ("triangle mean ± sd", "final accuracy ± sd")}
     rest = {
         **{"final se": "final se", "final z": "final z", "triangle se": "triangle se", "triangle z": "triangle z"},
         **{"nll": "NLL", "ece": "ECE", "seconds": "s a seed", "memory": "GB", "n": "n", "diverged": "diverged"},
     }
     more = lines.reindex(columns=list(rest)).rename(columns=rest).set_index(names)
     return pd.DataFrame(shown, index=names), more[more["n"] > 0]
+
+
+def numbers(table: pd.DataFrame, rows: Iterable[str], suffix: str = "") -> dict[str, float]:
+    """What prose cites of a table of one setting: ``final_ROW`` and ``triangle_ROW``, percent, without rows not run."""
+    scores = {"final": by_seed(table), "triangle": by_seed(table, "triangle_mean")}
+    return {
+        f"{word}_{row}{suffix}": round(float(found[row].mean()), 2)
+        for word, found in scores.items()
+        for row in rows
+        if row in found
+    }
 
 
 def epochs_of(table: pd.DataFrame) -> int | None:
@@ -367,6 +383,41 @@ def command(selection: Selection) -> str:
     }
     told = [f"{name}={value}" for name, value in words.items() if value is not None]
     return " ".join(["paper-lib run", *told, *runs.written(selection.changes, with_seeds=True).split()])
+
+
+def source(table: pd.DataFrame) -> str:
+    """What recomputes a stored table of one data set, and how its runs came about, as a chapter says it below."""
+    told = {name: sorted(table[name].unique()) for name in ("dataset", "scenario", "preset", "split", "seed")}
+    (dataset,), (preset,), (split,) = (told[name] for name in ("dataset", "preset", "split"))
+    scenario = told["scenario"][0] if len(told["scenario"]) == 1 else None  # several: each row's own
+    rows = tuple(name for name in ROWS if name in set(table["row"]))
+    selection = Selection(dataset, scenario, preset, split, tuple(map(int, told["seed"])), rows=rows)
+    return f"`{command(selection)}`\n{provenance_of(table)}"
+
+
+def provenance_of(table: pd.DataFrame) -> str:
+    """Where stored runs of one data set come from, in words: seeds, commits, machine, library, days.
+
+    Commits of a checkout with changes that were not committed are marked with a +.
+    """
+    stem = str(table["dataset"].iloc[0]) + ("-validation" if table["split"].iloc[0] == "validation" else "")
+    sources = runs.provenance(stem)
+    made = [r for key in table["key"].unique() if key in sources for r in sources[key]["runs"]]
+    if not made:
+        return "no provenance"
+    counts = sorted(set(table.groupby("row", observed=True)["seed"].nunique()))
+    days = sorted({r["finished"][:10] for r in made})
+    commits = sorted({(r["commit"] or "unknown")[:7] + "+" * (r["dirty"] is not False) for r in made})
+    devices, torches = (sorted({r[name] for r in made}) for name in ("device", "torch"))
+    return "; ".join(
+        (
+            f"{' or '.join(map(str, counts))} seeds a row",
+            f"commits {', '.join(commits)}",
+            " and ".join(devices),
+            f"torch {' and '.join(torches)}",
+            days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
+        )
+    )
 
 
 def verdicts(claims: Iterable[Claim]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import pytest
 
 MAX_CELLS = 15
 MAX_BYTES = 1_000_000
-PARAMETER = re.compile(r"[a-z_][a-z0-9_]* = .+  # .+")
+PARAMETER = re.compile(r"[a-z_][a-z0-9_]*(: [a-z\[\]]+)? = .+  # [^=]+")  # a second "=" is no parameter to papermill
 ABSOLUTE_PATH = re.compile(r"""["'](/|~/|[A-Za-z]:[\\/])""")
 
 STORED = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))

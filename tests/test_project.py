@@ -63,7 +63,7 @@ def pip_block() -> list[str]:
     return block
 
 
-@pytest.mark.parametrize("group", ["base", "book", "test", "browser", "sweep"])
+@pytest.mark.parametrize("group", ["base", "book", "test", "browser", "flows", "sweep"])
 def test_every_dependency_is_pinned_to_a_version_that_it_accepts(group):
     for line in PROJECT["dependencies"] if group == "base" else EXTRAS[group]:
         requirement = Requirement(line)
@@ -111,7 +111,18 @@ def test_imports_go_forward(room):
 
 def test_computing_needs_no_plotting_and_no_notebook():
     """On a machine for computing, torch, numpy, scikit-learn, pandas and tqdm are enough to import what computes."""
-    absent = ["matplotlib", "pooch", "platformdirs", "IPython", "jupytext", "papermill", "nbformat", "zuko", "tyro"]
+    absent = [
+        "matplotlib",
+        "pooch",
+        "platformdirs",
+        "IPython",
+        "jupytext",
+        "papermill",
+        "nbformat",
+        "zuko",
+        "tyro",
+        "arviz_stats",
+    ]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules()]
     drawing = {"paper_lib.plots", "paper_lib.schematics"}
     names = [name.removesuffix(".__init__") for name in names if name not in drawing]

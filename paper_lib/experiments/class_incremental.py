@@ -32,6 +32,43 @@ def comparison(dataset: str) -> pd.DataFrame:
     return tables.comparison(stored(dataset), paper.printed(dataset), ROWS)
 
 
+def shown_settings(dataset: str) -> pd.DataFrame:
+    """What the stored runs of a data set were made with, as a chapter shows it."""
+    found = tables.settings(stored(dataset), SHOWN_SETTINGS).rename(index=paper.label).rename_axis(index="method")
+    words = {"hidden": lambda v: "-".join(map(str, v)), "batch_size": lambda v: "all" if pd.isna(v) else f"{v:.0f}"}
+    for name in found.columns.drop(["pixels", "memory"]):
+        found[name] = found[name].map(words.get(name, lambda v: "–" if pd.isna(v) else f"{v:g}"))
+    return found.rename(columns=lambda name: name.replace("_", " "))
+
+
+def not_run(*datasets: str) -> pd.DataFrame:
+    """The paper's numbers on data sets that nothing has been run on at its scale yet, a column each."""
+    return (
+        pd.DataFrame(
+            {
+                paper.DATASETS[d]: {
+                    paper.label(p.row): f"{p.value:.2f} ± {p.margin:.2f}" for p in paper.PRINTED if p.dataset == d
+                }
+                for d in datasets
+                if stored(d).empty
+            }
+        )
+        .fillna("–")
+        .rename_axis(index="method")
+    )
+
+
+def numbers() -> dict[str, float | str]:
+    """What the chapter's prose cites: percent of stored runs, and the verdicts."""
+    cited: dict[str, float | str] = {}
+    for dataset, short in (("split_mnist", ""), ("split_fmnist", "_fmnist")):
+        cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
+    for row in ("vcl_single_head", "vcl_coreset", "protocl"):
+        cited[f"verdict_{row}"] = paper.verdict(f"{paper.label(row)} on Split-MNIST")
+    logs = vcl_split_mnist.beside_public_logs(stored("split_mnist"))
+    return cited | {f"log_{row}": round(float(x), 2) for row, x in logs["log, triangle mean"].items()}
+
+
 def printed_numbers(num_tasks: int = 5) -> pd.DataFrame:
     """What the printed numbers of rows without memory are of a learner that knows its last task alone, percent.
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from paper_lib import metrics, paper
+from paper_lib import metrics, paper, sweep, tables
 from paper_lib.sweep import Selection
-from paper_lib.tables import LARGEST_SE
+from paper_lib.tables import LARGEST_SE, Claim, Judgement, holds
 
 LIVE = Selection(scenario="class_incremental", rows=("sgd", "replay", "joint", "single_task"))
 """A learner that keeps nothing, one with a small memory, and the multi-task and the single-task bound."""
@@ -73,3 +73,57 @@ def largest_standard_error(num_seeds: int = 10, num_tries: int = 20_000, seed: i
     tries[::2] = 100 * (tries[::2] > 50)
     found = tries.std(1, ddof=1).max() / np.sqrt(num_seeds)
     return float(ends.std(ddof=1) / np.sqrt(num_seeds)), float(found)
+
+
+# --- what the chapter says
+
+SGD = Selection("split_mnist", "class_incremental", "paper", seeds=tuple(range(paper.SEEDS)), rows=("sgd",))
+
+
+def numbers() -> dict[str, float]:
+    """What the chapter's prose cites, percent."""
+    return tables.numbers(sweep.stored(SGD), ("sgd",)) | {"largest_se": round(LARGEST_SE, 2)}
+
+
+def _sgd(table: pd.DataFrame) -> Judgement:
+    found = tables.numbers(table, ("sgd",))
+    complete = metrics.complete_forgetting(tables.by_seed(table, "learning_accuracy")["sgd"].mean(), 5)
+    near = abs(complete.final_accuracy - found["final_sgd"]) < 0.2
+    near &= abs(complete.triangle_mean - found["triangle_sgd"]) < 0.2
+    return holds(near, f"final accuracy {found['final_sgd']:.2f} %, triangle mean {found['triangle_sgd']:.2f} %")
+
+
+def _triangle(_: pd.DataFrame) -> Judgement:
+    unit, printed = metrics.complete_forgetting(1.0, 5), identified().printed
+    final, triangle = printed / unit.final_accuracy, printed / unit.triangle_mean
+    return holds(
+        bool(final.min() > 100 and triangle.min() > 98 and triangle.max() < 100),
+        f"accuracy asked for: {final.min():.0f} to {final.max():.0f} % if final accuracies, {triangle.min():.1f} to "
+        f"{triangle.max():.1f} % if triangle means",
+    )
+
+
+def _margins(_: pd.DataFrame) -> Judgement:
+    bound, found = largest_standard_error()
+    margins = impossible_margins().values()
+    return holds(
+        found <= bound + 1e-9 and len(margins) == 3,
+        f"bound {bound:.2f}, largest of 20,000 random sets {found:.2f}; printed {', '.join(map(str, margins))}",
+    )
+
+
+CLAIMS = (
+    Claim(
+        *("SGD", "App. B", "SGD on Split-MNIST ends as a learner does that knows its last task alone."),
+        *("metrics", _sgd, (SGD,)),
+    ),
+    Claim(
+        *("triangle means", "Table 1", "The three numbers printed without memory fit the triangle mean alone."),
+        *("metrics", _triangle),
+    ),
+    Claim(
+        *("margins", "Table 1", "Three printed ± are larger than any standard error of ten accuracies."),
+        *("metrics", _margins),
+    ),
+)
+"""What the chapter says about stored runs and printed numbers."""

@@ -12,7 +12,8 @@ import math
 
 import pandas as pd
 
-from paper_lib import paper, sweep, tables
+from paper_lib import metrics, paper, sweep, tables
+from paper_lib.experiments import protocl_tuning
 from paper_lib.rows import MNISTS
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
@@ -62,6 +63,27 @@ def targets(dataset: str) -> pd.DataFrame:
     ).set_index("what")
 
 
+def shown_targets() -> pd.DataFrame:
+    """``targets`` of both MNIST sets as a chapter shows them."""
+    parts = {paper.DATASETS[dataset]: targets(dataset) for dataset in MNISTS}
+    return pd.concat(parts, names=["data"]).drop(columns="n")
+
+
+def numbers() -> dict[str, float | str]:
+    """What the chapter's prose cites: percent, points and nats of stored runs, and the verdicts."""
+    cited: dict[str, float | str] = {}
+    for dataset, short in zip(MNISTS, ("", "_fmnist"), strict=True):
+        table, lines = stored(dataset), comparison(dataset)
+        cited |= tables.numbers(table, ROWS, short)
+        against = tables.paired(table, "replay", "protocl")
+        cited |= {f"replay_over_protocl{short}": round(against.mean, 2)}
+        cited |= {f"nll_{row}{short}": round(float(lines.nll[row]), 2) for row in ("protocl", "replay")}
+        cited |= {f"z_{row}{short}": round(float(lines["triangle z"][row]), 1) for row in ("protocl", *PUBLISHED)}
+    for dataset in MNISTS:
+        cited[f"verdict_{dataset}"] = paper.verdict(f"{paper.label('protocl')} on {paper.DATASETS[dataset]}")
+    return cited
+
+
 NEEDS = tuple(Selection(d, SCENARIO, "paper", seeds=tuple(range(paper.SEEDS)), rows=LIVE.rows) for d in MNISTS)
 PUBLISHED = ("protocl_paper_epochs", "protocl_as_published")
 
@@ -88,6 +110,32 @@ def _no_memory(table: pd.DataFrame) -> Judgement:
     )
 
 
+def _beyond_chance(table: pd.DataFrame) -> Judgement:
+    z = {}
+    for dataset in MNISTS:
+        lines = tables.comparison(table[table.dataset == dataset], paper.printed(dataset), ("protocl", *PUBLISHED))
+        z |= {f"{paper.label(row)}, {paper.DATASETS[dataset]}": value for row, value in lines["triangle z"].items()}
+    large = {name: value for name, value in z.items() if abs(value) > 2}
+    return holds(len(large) == 4, f"z {'; '.join(f'{name}: {value:+.1f}' for name, value in large.items())}")
+
+
+def _overconfident(table: pd.DataFrame) -> Judgement:
+    nll = {}
+    for dataset in MNISTS:
+        part = table[table.dataset == dataset]
+        nll[dataset] = [
+            float(metrics.final_accuracy(tables.matrices(part, "nll")[row]).mean()) for row in ("protocl", "replay")
+        ]
+    words = (f"{paper.DATASETS[d]}: {mine:.2f} against {replay:.2f} nats" for d, (mine, replay) in nll.items())
+    return holds(all(mine > 6 * replay for mine, replay in nll.values()), "; ".join(words))
+
+
+def _best_trials(_: pd.DataFrame) -> Judgement:
+    best = {d: [protocl_tuning.tried(row, d).score.max() for row in protocl_tuning.METHODS] for d in MNISTS}
+    words = (f"{paper.DATASETS[d]}: ProtoCL {mine:.1f}, replay {replay:.1f} %" for d, (mine, replay) in best.items())
+    return holds(all(mine < replay for mine, replay in best.values()), f"best trials, {'; '.join(words)}")
+
+
 CLAIMS = tuple(
     Claim(says, "Table 1", says, "protocl", judge, needs)
     for says, judge, needs in (
@@ -101,7 +149,18 @@ CLAIMS = tuple(
             _no_memory,
             (sweep.replace(NEEDS[0], rows=("protocl_no_memory",)),),
         ),
-        ("Replay of the same memory without prototypes remembers more.", _replay_wins, NEEDS),
+        (
+            "By z, four of six triangle means differ from the printed number by more than chance.",
+            _beyond_chance,
+            tuple(sweep.replace(s, rows=("protocl", *PUBLISHED)) for s in NEEDS),
+        ),
+        ("Replay of the same memory without prototypes remembers more, as tuned here.", _replay_wins, NEEDS),
+        (
+            "ProtoCL is over-confident: its negative log-likelihood is more than six times that of replay.",
+            _overconfident,
+            NEEDS,
+        ),
+        ("On validation data, too, the best trial of replay scores above the best of ProtoCL.", _best_trials, ()),
     )
 )
 """What the chapter says about stored runs."""

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from paper_lib import sweep, tables
+from paper_lib import paper, sweep, tables
 from paper_lib.rows import MNIST_SIZES
 from paper_lib.sweep import Selection
 
@@ -173,6 +173,11 @@ def _best_first(rankings: list[pd.DataFrame]) -> pd.DataFrame:
 def tried(method: str, dataset: str) -> pd.DataFrame:
     """All stored trials of a method on a data set before the final round, as ``ranking`` gives them."""
     return _best_first([ranking(method, dataset, name) for name in ROUNDS[method]])
+
+
+def by_title() -> dict[str, dict[str, pd.DataFrame]]:
+    """``tried`` by a data set's name as a chapter calls it, then by method."""
+    return {paper.DATASETS[d]: {method: tried(method, d) for method in METHODS} for d in MNIST_SIZES}
 
 
 def best(method: str, dataset: str, epochs: int | None = None) -> dict[str, Any]:

@@ -7,8 +7,6 @@ selection names another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -38,18 +36,22 @@ def stored(dataset: str) -> pd.DataFrame:
     return sweep.at_paper_scale(dataset, shown_in("figure_1"))
 
 
-def class_incremental(seeds: Sequence[int], device: str = "cpu") -> dict[str, NDArray]:
-    """Accuracy matrices of the quick class-incremental runs on digits, with one head and of the joint bound."""
-    rows = ("sgd_single_head", "vcl_single_head", "joint_unit")
-    return tables.matrices(
-        sweep.run(Selection(scenario="class_incremental", rows=rows, seeds=tuple(seeds), device=device))
-    )
-
-
 def scores(table: pd.DataFrame) -> pd.DataFrame:
     """Each row of a table of one data set, percent: final accuracy, triangle mean, forgetting, accuracy when learned."""
     found = tables.summary(table).set_index("row")
     return found.reindex([row for row in ROWS if row in found.index])
+
+
+def shown_scores(table: pd.DataFrame) -> pd.DataFrame:
+    """What a chapter folds away below a table of ``scores``: forgetting, learning accuracy, NLL, ECE and seeds."""
+    found = scores(table)
+    columns = {
+        "scenario": found.scenario.str.replace("_", "-"),
+        "forgetting": found.forgetting,
+        "when learned": found.learning_accuracy,
+        **{"NLL": found.nll, "ECE": found.ece, "n": found.n},
+    }
+    return pd.DataFrame(columns).rename(index=paper.label).rename_axis(index="method")
 
 
 COMPARED = (
@@ -83,6 +85,17 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
                 line |= {name: f.mean, f"{name} low": f.lower, f"{name} high": f.upper}
             lines[words] = line | {"n": f.n}
     return pd.DataFrame.from_dict(lines, orient="index").rename_axis(index="comparison")
+
+
+def shown_differences() -> pd.DataFrame:
+    """The differences of all stored runs, points with their 95 % intervals, as a chapter shows them."""
+    lines = []
+    for dataset in ("split_mnist", *TOYS):
+        for words, line in differences(stored(dataset)).iterrows():
+            final, triangle = _words(line), _words(line, "triangle")
+            lines.append((words, paper.DATASETS[dataset], final, triangle, int(line["n"])))
+    columns = ["comparison", "data", "final accuracy", "triangle mean", "n"]
+    return pd.DataFrame(lines, columns=columns).set_index("comparison")
 
 
 PUBLIC_LOGS = {
@@ -135,6 +148,31 @@ def beside_public_logs(table: pd.DataFrame) -> pd.DataFrame:
         final = metrics.final_accuracy(a)
         lines[row] = line | {"lowest": final.min(), "highest": final.max(), "n": len(a)}
     return pd.DataFrame.from_dict(lines, orient="index").rename_axis(index="row")
+
+
+def numbers() -> dict[str, float | str]:
+    """What the chapter's prose cites: percent and percentage points of stored runs, and the verdicts."""
+    table = stored("split_mnist")
+    cited = tables.numbers(table, ("vcl_single_head", "sgd_single_head_long", *BOUNDS, *shown_in("figure_1")[3:8]))
+    found = differences(table)
+    for name, words in {
+        "one_head": "one head: VCL over SGD, equal steps",
+        "joint_over_vcl": "joint over VCL with one head",
+        "heads_vcl": "VCL: a head a task over one",
+        "heads_sgd": "SGD: a head a task over one",
+        "long": "a head a task: VCL over SGD, equal steps",
+        "full": "full batches: VCL over SGD",
+        "batches_vcl": "VCL: full batches over 256 points",
+        "batches_sgd": "SGD: full batches over 256 points",
+    }.items():
+        line = found.loc[words].drop("n")
+        cited |= {f"{name}_{column.replace(' ', '_')}": round(float(x), 2) for column, x in line.items()}
+    for dataset in TOYS:
+        lines = differences(stored(dataset))["final"]
+        cited[f"{dataset}_one_head"] = round(float(lines["one head: VCL over SGD"]), 2)
+        cited[f"{dataset}_joint_over_vcl"] = round(float(lines["joint over VCL with one head"]), 2)
+        cited[f"{dataset}_heads_sgd"] = round(float(lines["SGD: a head a task over one"]), 2)
+    return cited | {f"verdict_{name.replace(' ', '_')}": paper.verdict(name) for name in ("one head", "a head a task")}
 
 
 # --- what the chapter says about stored runs

@@ -1,0 +1,261 @@
+"""Densities fitted to pooled draws of a posterior, to be the prior of the next task.
+
+``fit(draws, settings, streams)`` gives a density a seed, stacked on the first axis, and what to record of the fit. A
+density is a NamedTuple of tensors with ``log_prob(theta)``, ``log_prob_and_grad(theta)`` and ``sample(n, streams)`` for
+``theta`` ``(seed, chain, dim)``: a mixture of Gaussians (``gmm.GMM``), of which a single Gaussian is the smallest, or a
+normalising flow (``flow.Flow``). ``isotropic`` is the prior before the first task in the same form, so that a state
+keeps one structure over tasks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from paper_lib.checks import one_of, within
+from paper_lib.inference.density import em, flow, gmm
+from paper_lib.inference.density.flow import Flow, FlowSettings, published_flow
+from paper_lib.inference.density.gmm import GMM
+
+__all__ = ["GMM", "Flow", "FlowSettings", "GMMSettings", "Verdict", "counts", "fit", "gaussian", "isotropic"]
+__all__ += ["published_flow", "published_gmm"]
+
+HELD_OUT = 0.25
+"""Share of chains or rows that components are chosen and training is stopped on."""
+
+MAX_FALLS = 2
+"""Falls of the held-out likelihood in a row that end the ladder of component numbers."""
+
+
+@dataclass(frozen=True)
+class GMMSettings:
+    """A mixture of Gaussians and how it is fitted. Defaults are the corrected ones.
+
+    Attributes:
+        covariance: ``full``, ``diagonal``, or ``tied``: one for all components.
+        regularisation: ``shrinkage``, or ``floor``: 1e-6 added to variances, as published (see ``em``).
+        max_components: end of the ladder; 1 for a single Gaussian.
+        holdout: rows that the number of components is chosen on: a quarter of the ``chains``, or a random quarter of
+            the ``rows``, as published, which are neighbours of those fitted.
+        final_rows: the chosen mixture is fitted to so many random rows that were not held out (3750 as published), or
+            to all rows if None.
+        max_rows: draws are thinned evenly to at most so many.
+        num_iterations: most EM iterations of a fit.
+        tolerance: gain of the mean log density of a row below which EM stops.
+    """
+
+    covariance: Literal["full", "diagonal", "tied"] = "full"
+    regularisation: Literal["shrinkage", "floor"] = "shrinkage"
+    max_components: int = 500
+    holdout: Literal["chains", "rows"] = "chains"
+    final_rows: int | None = None
+    max_rows: int = 16_000
+    num_iterations: int = 100
+    tolerance: float = 1e-3
+
+    def __post_init__(self):
+        one_of("covariance", self.covariance, ("full", "diagonal", "tied"))
+        one_of("regularisation", self.regularisation, ("shrinkage", "floor"))
+        one_of("holdout", self.holdout, ("chains", "rows"))
+        within("tolerance", self.tolerance, 0)
+        for name in ("max_components", "final_rows", "max_rows", "num_iterations"):
+            if getattr(self, name) is not None:
+                within(name, getattr(self, name), 1)
+
+
+def gaussian(**changes) -> GMMSettings:
+    """A single Gaussian of full covariance."""
+    return GMMSettings(**{"max_components": 1, **changes})
+
+
+def published_gmm(**changes) -> GMMSettings:
+    """The release's mixture. Source: Kessler et al. 2023, App. D, and the released code."""
+    return GMMSettings(**{"regularisation": "floor", "holdout": "rows", "final_rows": 3750, **changes})
+
+
+def isotropic(
+    settings: GMMSettings | FlowSettings, num_seeds: int, dim: int, precision: float,
+    dtype: torch.dtype = torch.float64, device: str | torch.device = "cpu",
+) -> GMM | Flow:  # fmt: skip
+    """The normal of mean zero and covariance 1/precision as a density of these settings."""
+    within("precision", precision, 0, above=True)
+    if isinstance(settings, GMMSettings):
+        return gmm.isotropic(num_seeds, dim, precision, dtype, device)
+    return flow.isotropic(settings, num_seeds, dim, precision, dtype, device)
+
+
+def fit(
+    draws: Tensor, settings: GMMSettings | FlowSettings, streams: Sequence[torch.Generator]
+) -> tuple[GMM | Flow, dict[str, Tensor]]:
+    """A density a seed, fitted to that seed's draws alone.
+
+    Args:
+        draws: ``(seed, chain, draw, dim)``, in order within a chain.
+        settings: which density and how; their type chooses.
+        streams: one CPU generator a seed.
+
+    Returns:
+        The density, a mixture in float64 and a flow in float32, and of each seed: ``held_out``, mean log density of
+        held-out draws before the final fit ``(seed,)``; ``held_out_gaussian``, the same of the best single Gaussian;
+        ``curve``, held-out values of every number of components tried or of every epoch ``(seed, step)``, NaN after the
+        end; and ``num_components`` or ``epochs`` ``(seed,)``.
+
+    Raises:
+        ValueError: for draws that are missing or not finite, too few chains to hold one out, or settings that the
+            number of draws does not allow.
+    """
+    _check(draws, settings, streams)
+    fitted = []
+    for seed, (own, stream) in enumerate(zip(_thin(draws.double(), settings.max_rows), streams, strict=True)):
+        _warn_of_degenerate(own, seed)
+        rows, held_out = _hold_out(own, settings.holdout, stream)
+        if isinstance(settings, GMMSettings):
+            fitted.append(_fit_mixture(own.flatten(0, 1), rows, held_out, settings, stream, seed))
+        else:
+            density, info = flow.train(settings, rows, held_out, stream)
+            single = em.fit_from(rows, em.alone(rows), "full", "shrinkage", 1, 0.0)[0]
+            fitted.append((density, info | {"held_out_gaussian": single.log_prob(held_out[None]).mean()}))
+    densities, infos = zip(*fitted, strict=True)
+    stacked = (gmm if isinstance(settings, GMMSettings) else flow).stack(densities)
+    return stacked, {name: _padded([info[name] for info in infos]) for name in infos[0]}
+
+
+class Verdict(NamedTuple):
+    """Whether a density may stand for the posterior that it was fitted to.
+
+    Attributes:
+        accuracy_gap: accuracy of its draws less that of HMC's draws, on the current task.
+        held_out_gain: held-out log density a draw, less that of the best single Gaussian.
+        verdict: ``ok``, or ``density failed``, which a table prints instead of blaming the recursion.
+    """
+
+    accuracy_gap: float
+    held_out_gain: float
+    verdict: Literal["ok", "density failed"]
+
+
+def counts(
+    accuracy: float, accuracy_hmc: float, held_out: float, held_out_gaussian: float, tolerance: float = 0.01
+) -> Verdict:
+    """Judge a density: its draws are as accurate as HMC's, and it is no worse than one Gaussian on held-out draws.
+
+    Args:
+        accuracy: of the density's draws on the current task, from 0 to 1.
+        accuracy_hmc: of HMC's draws.
+        held_out: mean log density of held-out draws.
+        held_out_gaussian: the same of the best single Gaussian.
+        tolerance: largest difference of accuracies, either way.
+
+    >>> counts(0.95, 0.97, 210.0, 200.0).verdict
+    'density failed'
+    """
+    within("accuracy", accuracy, 0, 1)
+    within("accuracy_hmc", accuracy_hmc, 0, 1)
+    gap, gain = accuracy - accuracy_hmc, held_out - held_out_gaussian
+    # A difference of one point is within one point, whatever its last bit; NaN fails.
+    passed = abs(gap) <= tolerance + 1e-12 and gain >= 0
+    return Verdict(gap, gain, "ok" if passed else "density failed")
+
+
+def _fit_mixture(
+    every: Tensor, rows: Tensor, held_out: Tensor, settings: GMMSettings, stream: torch.Generator, seed: int
+) -> tuple[GMM, dict[str, Tensor]]:
+    how = (settings.covariance, settings.regularisation, settings.num_iterations, settings.tolerance)
+    ladder = [k for k in em.LADDER if k <= settings.max_components]
+    curve = torch.full((len(ladder),), torch.nan, dtype=torch.float64)
+    members, best, falls = em.alone(rows), None, 0
+    for rung, num_components in enumerate(ladder):
+        if rung > 0:
+            members = em.split(rows, members, num_components)
+            if members is None:
+                warnings.warn(
+                    f"seed {seed}: max_components={settings.max_components}, but {len(rows)} rows are not "
+                    f"{num_components} different ones; the ladder ended at {ladder[rung - 1]}",
+                    stacklevel=3,
+                )
+                break
+        mixture, members = em.fit_from(rows, members, *how)
+        curve[rung] = mixture.log_prob(held_out[None]).mean()
+        if best is None or curve[rung] > best[0]:
+            best = float(curve[rung]), mixture
+        falls = falls + 1 if rung > 0 and not curve[rung] > curve[rung - 1] else 0
+        if falls == MAX_FALLS:
+            break
+    final = every
+    if settings.final_rows is not None:
+        final = rows[torch.randperm(len(rows), generator=stream)[: settings.final_rows].to(rows.device)]
+    mixture, _ = em.fit_from(final, em.expect(best[1], final)[0], *how)
+    info = {"num_components": torch.tensor(mixture.mean.shape[1]), "curve": curve}
+    return mixture, info | {"held_out": curve.new_tensor(best[0]), "held_out_gaussian": curve[0]}
+
+
+def _thin(draws: Tensor, max_rows: int) -> Tensor:
+    """Draws at even distances in each chain, so few that all chains of a seed have at most ``max_rows``."""
+    num_chains, num_draws = draws.shape[1:3]
+    kept = min(num_draws, max(1, max_rows // num_chains))
+    return draws[:, :, torch.linspace(0, num_draws - 1, kept).round().long().to(draws.device)]
+
+
+def _hold_out(own: Tensor, holdout: str, stream: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Rows to fit ``(n, dim)`` and rows held out ``(m, dim)`` of one seed's draws ``(chain, draw, dim)``."""
+    units = own if holdout == "chains" else own.flatten(0, 1)[:, None]
+    out = torch.zeros(len(units), dtype=torch.bool)
+    out[torch.randperm(len(units), generator=stream)[: max(1, round(HELD_OUT * len(units)))]] = True
+    out = out.to(own.device)
+    return units[~out].flatten(0, 1), units[out].flatten(0, 1)
+
+
+def _check(draws: Tensor, settings: GMMSettings | FlowSettings, streams: Sequence[torch.Generator]) -> None:
+    if draws.ndim != 4 or 0 in draws.shape:
+        raise ValueError(
+            f"draws have shape {tuple(draws.shape)}; a density is fitted to (seed, chain, draw, dim), each at least 1"
+        )
+    if len(streams) != len(draws):
+        raise ValueError(f"{len(streams)} streams for {len(draws)} seeds; give one generator a seed")
+    bad = (~draws.isfinite()).any(-1)
+    if bool(bad.any()):
+        where = ", ".join(f"seed {s} chain {c}" for s, c in bad.any(-1).nonzero().tolist()[:5])
+        raise ValueError(f"{int(bad.sum())} of {bad.numel()} draws are not finite ({where}); give finite draws only")
+    num_chains, num_draws = draws.shape[1:3]
+    if settings.holdout == "chains" and num_chains < 2:
+        raise ValueError("holdout='chains' needs at least 2 chains and there is 1; give more, or holdout='rows'")
+    if num_chains * num_draws < 2:
+        raise ValueError("holdout='rows' needs at least 2 draws and there is 1")
+    if settings.max_rows < num_chains:
+        raise ValueError(f"max_rows={settings.max_rows} is less than one draw of each of {num_chains} chains")
+    num_rows = num_chains * min(num_draws, settings.max_rows // num_chains)
+    if isinstance(settings, GMMSettings) and (settings.final_rows or 0) > num_rows:
+        raise ValueError(f"final_rows={settings.final_rows} is more than the {num_rows} rows that there are")
+
+
+def _warn_of_degenerate(own: Tensor, seed: int) -> None:
+    rows = own.flatten(0, 1)
+    constant = (rows == rows[0]).all(0).nonzero().flatten().tolist()
+    if constant:
+        warnings.warn(
+            f"seed {seed}: {len(constant)} of {rows.shape[1]} weights never move (the first is {constant[0]}); "
+            f"they get a standard deviation of about {em.FLOOR**0.5:g}",
+            stacklevel=3,
+        )
+    # A fixed direction tells rows apart as well as all columns do.
+    direction = torch.linspace(1, 2, rows.shape[1], dtype=rows.dtype, device=rows.device).sqrt()
+    distinct = len((rows @ direction).unique())
+    if 2 * distinct < len(rows):
+        warnings.warn(
+            f"seed {seed}: {len(rows)} rows hold only {distinct} different ones, so chains stand still for long; "
+            f"regularisation='shrinkage' keeps components from collapsing on them, 'floor' does not",
+            stacklevel=3,
+        )
+
+
+def _padded(values: Sequence[Tensor]) -> Tensor:
+    """Stacked over seeds; curves of different lengths are filled up with NaN."""
+    if values[0].ndim == 0:
+        return torch.stack([v.cpu() for v in values])
+    longest = max(len(v) for v in values)
+    return torch.stack([torch.cat([v.cpu(), v.new_full((longest - len(v),), torch.nan).cpu()]) for v in values])

@@ -1,0 +1,283 @@
+r"""Normalising flows as priors: RealNVP and a neural spline flow, from zuko (``pip install paper-lib[flows]``).
+
+Weights are standardised, :math:`z = (\theta - m) / s`, and the flow carries :math:`z` to a standard normal. A neural
+spline is the identity outside [-5, 5], so without this it would not see weights of other scales. A density is the
+description of the network and its parameters as tensors, one more axis in front for the seeds, so a state can hold it
+and a checkpoint can save it; zuko's modules are built from the description where they are needed.
+
+RealNVP is the paper's: couplings on halves of the weights, scale and shift each an MLP with LeakyReLU, the scale's
+output through tanh. The release reverses the weights between couplings; here the halves take turns, which is the same.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from paper_lib.checks import one_of, within
+
+BINS = 8
+"""Pieces of a spline, zuko's default."""
+
+
+@dataclass(frozen=True)
+class FlowSettings:
+    """A flow and how it is trained.
+
+    Attributes:
+        kind: ``realnvp`` or ``spline``, a neural spline flow with couplings.
+        num_couplings: layers that each change half of the weights.
+        hidden: widths of the networks inside a coupling.
+        learning_rate: of Adamax; the release has 0.1.
+        halve_every: steps after which the learning rate is halved; None for never.
+        batch_size: rows a step.
+        epochs: most passes over the rows.
+        patience: epochs without a better held-out likelihood before training stops, and the best epoch's parameters
+            are kept; None to train for all epochs and keep the last, as the release does.
+        standardise: by each weight's mean and standard deviation.
+        holdout: ``chains`` holds out a quarter of the chains, ``rows`` a quarter of the rows.
+        max_rows: draws are thinned evenly to at most so many.
+    """
+
+    kind: Literal["realnvp", "spline"] = "realnvp"
+    num_couplings: int = 4
+    hidden: tuple[int, ...] = (100, 100)
+    learning_rate: float = 1e-3
+    halve_every: int | None = None
+    batch_size: int = 256
+    epochs: int = 200
+    patience: int | None = 10
+    standardise: bool = True
+    holdout: Literal["chains", "rows"] = "chains"
+    max_rows: int = 16_000
+
+    def __post_init__(self):
+        one_of("kind", self.kind, ("realnvp", "spline"))
+        one_of("holdout", self.holdout, ("chains", "rows"))
+        within("learning_rate", self.learning_rate, 0, above=True)
+        for name in ("num_couplings", "halve_every", "batch_size", "epochs", "patience", "max_rows"):
+            if getattr(self, name) is not None:
+                within(name, getattr(self, name), 1)
+
+
+def published_flow(**changes) -> FlowSettings:
+    """The release's RealNVP. Source: Kessler et al. 2023, released code; methods with lr 0.1 are often unstable."""
+    settings = {
+        "learning_rate": 0.1,
+        "halve_every": 5000,
+        "batch_size": 32,
+        "patience": None,
+        "standardise": False,
+        "holdout": "rows",
+    }
+    return FlowSettings(**{**settings, **changes})
+
+
+class Flow(NamedTuple):
+    """A flow a seed.
+
+    Attributes:
+        settings: the network's description; not a tensor.
+        loc: ``(seed, dim)``.
+        scale: ``(seed, dim)``.
+        params: of the network, each ``(seed, ...)``.
+    """
+
+    settings: FlowSettings
+    loc: Tensor
+    scale: Tensor
+    params: tuple[Tensor, ...]
+
+    def log_prob(self, theta: Tensor) -> Tensor:
+        """Log density ``(seed, chain)`` float64 at ``theta`` ``(seed, chain, dim)``, computed in the flow's dtype."""
+        x = (theta.to(self.loc.dtype) - self.loc[:, None]) / self.scale[:, None]
+        network = _network(self.settings, x.shape[-1], x.dtype, x.device)
+        log_prob = torch.vmap(partial(_call, network))(self.params, x)
+        return log_prob.double() - self.scale.double().log().sum(-1)[:, None]
+
+    def log_prob_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Log density ``(seed, chain)`` float64 and its gradient, by automatic differentiation."""
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf = theta.detach().clone().requires_grad_()
+            log_prob = self.log_prob(leaf)
+            (grad,) = torch.autograd.grad(log_prob.sum(), leaf)
+        return log_prob.detach(), grad
+
+    def sample(self, num_draws: int, streams: Sequence[torch.Generator]) -> Tensor:
+        """Independent draws ``(seed, draw, dim)``, from one generator a seed."""
+        shape, dtype, device = (num_draws, self.loc.shape[-1]), self.loc.dtype, self.loc.device
+        noise = torch.stack([torch.randn(shape, generator=g, dtype=dtype, device=g.device) for g in streams])
+        network = _network(self.settings, shape[-1], dtype, device)
+        with torch.no_grad():
+            drawn = torch.vmap(partial(_call, network, inverse=True))(self.params, noise.to(device))
+        return self.loc[:, None] + self.scale[:, None] * drawn
+
+    def to(self, dtype: torch.dtype | None = None, device: str | torch.device | None = None) -> Flow:
+        """The flow in another precision or elsewhere."""
+        loc, scale, *params = (t.to(device=device, dtype=dtype or t.dtype) for t in (*self[1:3], *self.params))
+        return Flow(self.settings, loc, scale, tuple(params))
+
+
+def isotropic(settings: FlowSettings, num_seeds: int, dim: int, precision: float, dtype=torch.float64, device="cpu"):
+    """A flow that is the normal of mean zero and covariance 1/precision: the prior of the first task."""
+    _need_halves(dim)
+    network = _network(settings, dim, dtype, torch.device(device))
+    loc = torch.zeros((num_seeds, dim), dtype=dtype, device=device)
+    params = [p.detach().clone() for p in network.parameters()]
+    # Where the last layer of every network is zero, a coupling is the identity.
+    last = {id(p) for coupling in network.couplings for net in coupling.nets for p in net[-1].parameters()}
+    params = [p.zero_() if id(own) in last else p for p, own in zip(params, network.parameters(), strict=True)]
+    stacked = tuple(p.expand(num_seeds, *p.shape).clone() for p in params)
+    return Flow(settings, loc, torch.full_like(loc, 1 / math.sqrt(precision)), stacked)
+
+
+def train(
+    settings: FlowSettings, rows: Tensor, held_out: Tensor, stream: torch.Generator
+) -> tuple[Flow, dict[str, Tensor]]:
+    """A flow of one seed, by maximum likelihood.
+
+    Args:
+        settings: network and training.
+        rows: ``(n, dim)`` to train on.
+        held_out: ``(m, dim)`` to stop on.
+        stream: draws initial parameters and the order of rows.
+
+    Returns:
+        The flow (computed in float32), and ``held_out``, mean held-out log densities a row after each epoch that was
+        run, and ``epochs`` that its parameters have seen.
+    """
+    dim = rows.shape[-1]
+    _need_halves(dim)
+    loc, scale = torch.zeros(dim, dtype=rows.dtype, device=rows.device), torch.ones_like(rows[0])
+    if settings.standardise:
+        loc, scale = rows.mean(0), rows.std(0, correction=0)
+        scale = torch.where(scale > 0, scale, 1e-3)
+    loc, scale = loc.float(), scale.float()
+    x, y = (((t.float() - loc) / scale) for t in (rows, held_out))
+    network = _network(settings, dim, torch.float32, rows.device)
+    seed = int(torch.randint(2**31, (), generator=stream))
+    params = [p.detach().to(rows.device).requires_grad_() for p in _build(settings, dim, seed).parameters()]
+    optimiser = torch.optim.Adamax(params, lr=settings.learning_rate)
+    best, best_score, best_epoch, scores, step = [p.detach().clone() for p in params], -torch.inf, 0, [], 0
+    for epoch in range(1, settings.epochs + 1):
+        for index in torch.randperm(len(x), generator=stream).split(settings.batch_size):
+            optimiser.zero_grad()
+            (-_call(network, params, x[index.to(x.device)]).mean()).backward()
+            optimiser.step()
+            step += 1
+            if settings.halve_every and step % settings.halve_every == 0:
+                optimiser.param_groups[0]["lr"] /= 2
+        with torch.no_grad():
+            score = float(_call(network, params, y).double().mean() - scale.double().log().sum())
+        if not math.isfinite(score):
+            warnings.warn(
+                f"the flow's held-out likelihood is {score} after epoch {epoch} with learning_rate="
+                f"{settings.learning_rate:g}; the parameters of epoch {best_epoch} are kept",
+                stacklevel=2,
+            )
+            break
+        scores.append(score)
+        if settings.patience is None or score > best_score:
+            best, best_score, best_epoch = [p.detach().clone() for p in params], score, epoch
+        elif epoch - best_epoch >= settings.patience:
+            break
+    flow = Flow(settings, loc[None], scale[None], tuple(p[None] for p in best))
+    info = {"curve": torch.tensor(scores, dtype=torch.float64), "epochs": torch.tensor(best_epoch)}
+    return flow, info | {"held_out": torch.tensor(scores[best_epoch - 1] if best_epoch else math.nan).double()}
+
+
+def stack(flows: Sequence[Flow]) -> Flow:
+    """Seeds side by side."""
+    params = tuple(torch.cat(leaves) for leaves in zip(*(f.params for f in flows), strict=True))
+    return Flow(flows[0].settings, torch.cat([f.loc for f in flows]), torch.cat([f.scale for f in flows]), params)
+
+
+class _Coupling(nn.Module):
+    """One half of the weights transformed, each by a function of one variable that networks of the other half choose.
+
+    zuko's own coupling finds its halves by a search, which a CUDA graph cannot hold, and has one network where the
+    release has two; hence this one around zuko's networks and functions.
+    """
+
+    def __init__(self, nets: Sequence[nn.Module], univariate: Callable[..., Any], num_kept: int, flipped: bool):
+        super().__init__()
+        self.nets = nn.ModuleList(nets)
+        self.univariate, self.num_kept, self.flipped = univariate, num_kept, flipped
+
+    def forward(self, x: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Weights after the coupling, and its log determinant unless it is the inverse that is asked for."""
+        at = x.shape[-1] - self.num_kept if self.flipped else self.num_kept
+        kept, moved = (x[..., at:], x[..., :at]) if self.flipped else (x[..., :at], x[..., at:])
+        function = self.univariate(*(net(kept) for net in self.nets))
+        moved, log_det = (function.inv(moved), None) if inverse else function.call_and_ladj(moved)
+        halves = (moved, kept) if self.flipped else (kept, moved)
+        return torch.cat(halves, -1), None if inverse else log_det.sum(-1)
+
+
+class _Network(nn.Module):
+    """Log density of standardised weights, or weights from noise: a module, so that its parameters can be passed in."""
+
+    def __init__(self, couplings: Sequence[_Coupling]):
+        super().__init__()
+        self.couplings = nn.ModuleList(couplings)
+
+    def forward(self, x: Tensor, inverse: bool = False) -> Tensor:
+        if inverse:
+            for coupling in reversed(self.couplings):
+                x, _ = coupling(x, inverse)
+            return x
+        log_det = x.new_zeros(x.shape[:-1])
+        for coupling in self.couplings:
+            x, more = coupling(x)
+            log_det = log_det + more
+        return log_det - 0.5 * (x.square() + math.log(2 * math.pi)).sum(-1)
+
+
+def _build(settings: FlowSettings, dim: int, seed: int) -> _Network:
+    try:
+        from zuko.nn import MLP
+        from zuko.transforms import MonotonicAffineTransform, MonotonicRQSTransform
+    except ImportError as error:
+        raise ImportError(f"kind={settings.kind!r} needs zuko: pip install 'paper-lib[flows]'") from error
+
+    def affine(shift, scale):
+        return MonotonicAffineTransform(shift, scale.tanh())
+
+    def spline(outputs):
+        return MonotonicRQSTransform(*outputs.unflatten(-1, (-1, 3 * BINS - 1)).split((BINS, BINS, BINS - 1), -1))
+
+    univariate, num_nets, width = (affine, 2, 1) if settings.kind == "realnvp" else (spline, 1, 3 * BINS - 1)
+    couplings = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for layer in range(settings.num_couplings):
+            num_kept = dim // 2 if layer % 2 == 0 else dim - dim // 2
+            sizes = num_kept, (dim - num_kept) * width
+            nets = [MLP(*sizes, settings.hidden, nn.LeakyReLU) for _ in range(num_nets)]
+            couplings.append(_Coupling(nets, univariate, num_kept, flipped=layer % 2 == 1))
+    return _Network(couplings)
+
+
+@lru_cache(maxsize=8)
+def _network(settings: FlowSettings, dim: int, dtype: torch.dtype, device: torch.device) -> _Network:
+    """A network to pass parameters to; its own are never used."""
+    with torch.inference_mode(False):
+        return _build(settings, dim, 0).to(dtype=dtype, device=device)
+
+
+def _call(network: _Network, params: Sequence[Tensor], x: Tensor, inverse: bool = False) -> Tensor:
+    names = [name for name, _ in network.named_parameters()]
+    return functional_call(network, dict(zip(names, params, strict=True)), (x, inverse))
+
+
+def _need_halves(dim: int) -> None:
+    if dim < 2:
+        raise ValueError(f"a flow couples two halves of the weights, and there is {dim} weight; give at least 2")
