@@ -117,6 +117,18 @@ def shown(table: pd.DataFrame, spec: str = ".2f") -> pd.DataFrame:
     return table.map(cell)
 
 
+def headed(table: pd.DataFrame) -> pd.DataFrame:
+    """The first column as the heads of the rows, named in the one row of heads: how a chapter shows text.
+
+    >>> import pandas
+    >>> headed(pandas.DataFrame({"scenario": ["a"], "heads": [5]}))
+    scenario  heads
+    a             5
+    """
+    first = table.columns[0]
+    return table.set_index(first).rename_axis(index=None, columns=first)
+
+
 def field_types(config_type: type) -> dict[str, Any]:
     """Name and type of each field that a configuration takes, in order."""
     hints = get_type_hints(config_type)
