@@ -129,7 +129,7 @@ def clusters(points: Sequence[tuple[int, float, float]]) -> list[Cluster]:
 
 def prototypes() -> Card:
     """Conjugate beliefs about two prototypes, to which points can be added."""
-    controls = "<fieldset><legend>class of the next point</legend>" + "".join(
+    controls = '<fieldset><legend style="font-size:1em;margin:0">class of the next point</legend>' + "".join(
         f'<label><input type="radio" name="prototypes-class" value="{i}"{" checked" * (i == 0)}> {name}</label> '
         for i, (name, *_) in enumerate(CLASSES)
     )
@@ -163,8 +163,8 @@ def _card(name: str, controls: str, played: str, still: str, words: str, caption
 
 def _slider(name: str, label: str, low: float, high: float, value: float) -> str:
     return (
-        f'<p style="margin:4px 0"><label>{label}<br><input type="range" name="{name}" min="{low}" max="{high}" '
-        f'step="0.1" value="{value}" style="width:100%;min-height:24px"></label></p>'
+        f'<p style="margin:4px 0"><label style="display:block">{label}<br><input type="range" name="{name}" '
+        f'min="{low}" max="{high}" step="0.1" value="{value}" style="width:100%;min-height:24px"></label></p>'
     )
 
 

@@ -31,6 +31,7 @@ from paper_lib.metrics import paired_difference
 
 VERSION = 1
 ROWS = ("sgd", "vcl", "joint")
+NAMES = {"sgd": "SGD", "vcl": "VCL", "joint": "joint"}
 PRESETS = ("quick", "paper")
 SCENARIOS = ("domain_incremental", "class_incremental")
 SAME_PASSES, SAME_UPDATES, SMALLER_FIRST = DESIGNS = (
@@ -289,3 +290,14 @@ def effect_of_ratio(scores: pd.DataFrame) -> pd.DataFrame:
         rows.append((row, design, by[1.0].mean(), by[1.0].std(), *changes, below.n))
     columns = ["below", "below_low", "below_high", "above", "above_low", "above_high", "n"]
     return pd.DataFrame(rows, columns=["row", "design", "equal_sizes", "equal_sizes_sd", *columns])
+
+
+def effect_in_words(effect: pd.DataFrame) -> pd.DataFrame:
+    """``effect_of_ratio`` to be read, in points: a row a method and design, changes with their intervals."""
+    points = effect.set_index(["row", "design"]).mul(100)
+    shown = pd.DataFrame({"method and design": [f"{NAMES[row]}, {design}" for row, design in points.index]})
+    shown["equal sizes"] = [f"{r.equal_sizes:.1f} ± {r.equal_sizes_sd:.1f}" for r in points.itertuples()]
+    for name, end in (("smallest to equal", "below"), ("equal to largest", "above")):
+        columns = points[[end, f"{end}_low", f"{end}_high"]].itertuples(index=False, name=None)
+        shown[name] = [f"{mean:.1f} [{low:.1f}, {high:.1f}]" for mean, low, high in columns]
+    return shown
