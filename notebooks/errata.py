@@ -149,8 +149,8 @@ headed(errata.shown(result.checks))
 # %% [markdown]
 # ## What agrees, what does not, why
 #
-# **At the default settings** every corrected number lies within 6 % of the independent one, but for M8, where the learner has
-# seen few points and lies 11 % above the noise. M3 differs by 0.6 %, as the lemma linearises the network.
+# **At the default settings** every corrected number lies within 1 % of the independent one, but for M8, where the learner has
+# seen few points and lies 11 % above the noise. M3 differs a little because the lemma linearises the network.
 # Every printed number is off by more than a quarter.
 #
 # **Not tested:** R2 and R3 are conjectures about how numbers came about, and R5 and R7 rest on other authors' public code and

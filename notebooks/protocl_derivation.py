@@ -83,7 +83,7 @@ plots.monte_carlo_check(
 # %% [markdown]
 # ## The integral of a product of Gaussians
 #
-# $$\int \mathcal{N}(x; a, A)\, \mathcal{N}(x; b, B)\, dx = \mathcal{N}(a; b, A + B)$$
+# $$\begin{aligned}&\int \mathcal{N}(x; a, A)\, \mathcal{N}(x; b, B)\, dx\\ &\qquad = \mathcal{N}(a; b, A + B)\end{aligned}$$
 #
 # turns the integral over a prototype into the predictive density {eq}`eq:protocl_predictive`. The estimate averages the second density over draws
 # from the first.
