@@ -85,7 +85,9 @@ def by_task(table: pd.DataFrame, name: str) -> pd.DataFrame:
         Columns ``row, seed, task, value``; without lines where nothing of that name was reported.
     """
     mine = table[table["metric"] == f"info: {name}"]
-    return mine[["row", "seed", "task_trained", "value"]].rename(columns={"task_trained": "task"}).reset_index(drop=True)
+    return (
+        mine[["row", "seed", "task_trained", "value"]].rename(columns={"task_trained": "task"}).reset_index(drop=True)
+    )
 
 
 def curves(table: pd.DataFrame) -> dict[str, NDArray]:
