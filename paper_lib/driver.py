@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,11 +31,13 @@ class Outcome(NamedTuple):
     Attributes:
         scores: name to ``(seed, task_trained, task_tested)``, NaN above the diagonal.
         info: what ``learn`` reported, name to one ``(seed, ...)`` array a task.
+        kept: the arrays of ``learn`` that outlive the run, for each task a mapping from name to ``(seed, ...)``.
         seconds: wall time of training each task, ``(task,)``, all seeds together; NaN where a run was resumed in it.
     """
 
     scores: dict[str, np.ndarray]
     info: dict[str, list[np.ndarray]]
+    kept: list[dict[str, np.ndarray]]
     seconds: np.ndarray
 
 
@@ -56,7 +58,8 @@ def run(
         stream: its tasks.
         seeds: distinct non-negative integers that advance together.
         device: where tensors live.
-        checkpoint: file to save to and to go on from; none is written without it. Removed at the end by the caller.
+        checkpoint: file to save to and to go on from; none is written without it. What a task keeps is written once,
+            to a file beside it (``kept_path``). Both are removed at the end by the caller.
         checkpoint_seconds: time between saves inside a task.
         label: text of the progress bar, shown on a terminal only.
 
@@ -67,7 +70,7 @@ def run(
     spec, num_tasks = stream.spec, stream.spec.num_tasks
     state = method.init(spec, seeds, device)
     shape = (len(seeds), num_tasks, num_tasks)
-    outcome = Outcome({name: np.full(shape, np.nan) for name in SCORES}, {}, np.full(num_tasks, np.nan))
+    outcome = Outcome({name: np.full(shape, np.nan) for name in SCORES}, {}, [], np.full(num_tasks, np.nan))
     first, resumed = 0, False
     identity = f"{method!r} on {stream.digest}, seeds {tuple(seeds)}"
     if checkpoint is not None and checkpoint.exists():
@@ -86,13 +89,14 @@ def run(
                     save(checkpoint, task.index, running, outcome, identity)
                     saved = time.perf_counter()
 
-            state, info = method.learn(state, task.to(device), report)
+            state, info, kept = method.learn(state, task.to(device), report)
             if torch.device(device).type == "cuda":
                 torch.cuda.synchronize(device)
             outcome.seconds[task.index] = np.nan if resumed else time.perf_counter() - started
             resumed = False
             for name, value in info.items():
                 outcome.info.setdefault(name, []).append(value.detach().cpu().numpy())
+            outcome.kept.append({name: value.detach().cpu().numpy() for name, value in kept.items()})
             for tested in held_out[: task.index + 1]:
                 task_id = tested.index if spec.scenario == "task_incremental" else None
                 log_probs = predict(method, state, tested.x, task_id)
@@ -100,6 +104,8 @@ def run(
                     outcome.scores[name][:, task.index, tested.index] = score(log_probs, tested.y).cpu().numpy()
             bar.update(task.index + 1 - bar.n)
             if checkpoint is not None:
+                if outcome.kept[-1]:
+                    _write(kept_path(checkpoint, task.index), {"identity": np.array(identity), **outcome.kept[-1]})
                 save(checkpoint, task.index + 1, state, outcome, identity)
     return outcome
 
@@ -110,15 +116,27 @@ def predict(method: Method, state: State, x: Tensor, task_id: int | None = None,
         return torch.cat([method.predict(state, part, task_id) for part in x.split(chunk)], dim=1)
 
 
+def kept_path(checkpoint: Path, task: int) -> Path:
+    """Where what ``learn`` keeps of a task lies while its run goes on: ``NAME.npz.taskT`` beside ``NAME.npz``."""
+    return checkpoint.with_name(f"{checkpoint.name}.task{task}")
+
+
 def save(path: Path, next_task: int, state: State, outcome: Outcome, identity: str) -> None:
-    """Write a checkpoint of the run that ``identity`` names in one piece: a kill leaves the old one or the new one."""
+    """Write a checkpoint of the run that ``identity`` names; what past tasks keep has files of its own already."""
     arrays = {f"state/{name}": leaf.detach().cpu().numpy() for name, leaf in named_tensors(state)}
     arrays |= {f"scores/{name}": value for name, value in outcome.scores.items()}
     arrays |= {f"info/{name}/{t}": v for name, values in outcome.info.items() for t, v in enumerate(values)}
+    arrays |= {"identity": np.array(identity), "next_task": np.array(next_task), "seconds": outcome.seconds}
+    arrays["kept"] = np.array([t for t, kept in enumerate(outcome.kept) if kept], dtype=np.int64)
+    _write(path, arrays)
+
+
+def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write named arrays in one piece: a kill leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + f".{os.getpid()}.part")
     with part.open("wb") as file:
-        np.savez(file, identity=identity, next_task=next_task, seconds=outcome.seconds, **arrays)
+        np.savez(file, **arrays)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
@@ -131,12 +149,10 @@ def load(path: Path, template: State, device: str | torch.device, identity: str)
         ValueError: if the file is not a checkpoint of the run that ``identity`` names.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = dict(stored)
-        if str(arrays["identity"]) != identity:
-            raise ValueError(f"it is of {arrays['identity']}, not of {identity}")
+        arrays = _read(path, identity)
         next_task, seconds = int(arrays["next_task"]), arrays["seconds"]
         scores = {name: arrays[f"scores/{name}"] for name in SCORES}
+        kept = [_read(kept_path(path, t), identity) if t in arrays["kept"] else {} for t in range(next_task)]
         tensors = {name: torch.from_numpy(arrays[f"state/{name}"]) for name, _ in named_tensors(template)}
     except Exception as error:
         raise ValueError(f"{path} is not a checkpoint of this run ({error}); remove it to start afresh") from error
@@ -145,7 +161,17 @@ def load(path: Path, template: State, device: str | torch.device, identity: str)
     info: dict[str, list[np.ndarray]] = {}
     for key in sorted((k for k in arrays if k.startswith("info/")), key=lambda k: int(k.rsplit("/", 1)[1])):
         info.setdefault(key.split("/")[1], []).append(arrays[key])
-    return next_task, _rebuilt(template, tensors), Outcome(scores, info, seconds)
+    return next_task, _rebuilt(template, tensors), Outcome(scores, info, kept, seconds)
+
+
+def _read(path: Path, identity: str) -> dict[str, np.ndarray]:
+    """The arrays of a file that belongs to the run named ``identity``."""
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        arrays = dict(stored)
+    found = str(arrays.pop("identity"))
+    if found != identity:
+        raise ValueError(f"it is of {found}, not of {identity}")
+    return arrays
 
 
 def named_tensors(tree: Any, name: str = "") -> list[tuple[str, Tensor]]:

@@ -8,7 +8,7 @@ import torch
 
 from paper_lib import driver
 from paper_lib.data.stream import SCENARIOS, make_stream
-from paper_lib.methods import Method, unreported
+from paper_lib.methods import Learned, Method, unreported
 from paper_lib.methods.protocl import ProtoCL
 from paper_lib.methods.replay import Replay, joint
 from paper_lib.methods.vcl import VCL
@@ -78,6 +78,10 @@ def assert_same(one, other):
     for name in one.info:
         for a, b in zip(one.info[name], other.info[name], strict=True):
             np.testing.assert_array_equal(a, b)
+    for kept, others in zip(one.kept, other.kept, strict=True):
+        assert kept.keys() == others.keys()
+        for name in kept:
+            np.testing.assert_array_equal(kept[name], others[name])
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -116,6 +120,45 @@ class Watched:
         return self.inner.predict(*arguments)
 
 
+@dataclass(frozen=True, repr=False)
+class Keeping:
+    """A method that keeps a curve, after every second task."""
+
+    inner: Method
+
+    def __repr__(self):
+        return repr(self.inner)
+
+    def init(self, *arguments):
+        return self.inner.init(*arguments)
+
+    def learn(self, state, task, report=unreported):
+        learned = self.inner.learn(state, task, report)
+        return learned if task.index % 2 else learned._replace(kept={"curve": learned.info["loss"] + task.index})
+
+    def predict(self, *arguments):
+        return self.inner.predict(*arguments)
+
+
+def test_what_a_task_keeps_is_written_once_and_read_again(digits, tmp_path):
+    checkpoint = tmp_path / "run.npz"
+    whole = driver.run(Keeping(REPLAY), digits, SEEDS)
+    assert [sorted(kept) for kept in whole.kept] == [["curve"], [], ["curve"], [], ["curve"]]
+    np.testing.assert_array_equal(whole.kept[2]["curve"], whole.info["loss"][2] + 2)
+    with pytest.raises(Killed):
+        driver.run(Keeping(KilledAt(REPLAY, 2, 2)), digits, SEEDS, checkpoint=checkpoint, checkpoint_seconds=0)
+    first = driver.kept_path(checkpoint, 0)
+    assert sorted(tmp_path.iterdir()) == [checkpoint, first]
+    written = first.stat().st_ino, first.stat().st_mtime_ns
+    resumed = driver.run(Keeping(REPLAY), digits, SEEDS, checkpoint=checkpoint, checkpoint_seconds=0)
+    assert (first.stat().st_ino, first.stat().st_mtime_ns) == written
+    assert_same(resumed, whole)
+    assert_same(driver.run(Keeping(REPLAY), digits, SEEDS, checkpoint=checkpoint), whole)
+    first.unlink()
+    with pytest.raises(ValueError, match=r"is not a checkpoint of this run .*task0"):
+        driver.run(Keeping(REPLAY), digits, SEEDS, checkpoint=checkpoint)
+
+
 def test_a_finished_checkpoint_gives_the_outcome_without_learning(digits, tmp_path):
     checkpoint, seen = tmp_path / "run.npz", []
     whole = driver.run(REPLAY, digits, SEEDS, checkpoint=checkpoint)
@@ -127,7 +170,7 @@ def test_scores_are_those_of_each_pair_of_a_task_trained_and_a_task_tested(digit
     outcome = driver.run(REPLAY, digits, SEEDS)
     state = REPLAY.init(digits.spec, SEEDS, "cpu")
     for trained, task in enumerate(digits.train):
-        state, _ = REPLAY.learn(state, task)
+        state, *_ = REPLAY.learn(state, task)
         for tested, held_out in enumerate(digits.held_out[: trained + 1]):
             with torch.no_grad():
                 log_probs = REPLAY.predict(state, held_out.x).numpy()
@@ -153,7 +196,7 @@ class Uniform:
 
     def learn(self, state, task, report=unreported):
         self.asked.append(("learn", task.index))
-        return state, {}
+        return Learned(state, {})
 
     def predict(self, state, x, task_id=None):
         self.asked.append(("predict", task_id))
@@ -174,7 +217,7 @@ def test_the_task_is_named_in_task_incremental_streams_alone(scenario):
 @pytest.mark.parametrize("name", METHODS)
 def test_predicting_changes_nothing_in_the_state(name, digits):
     method = METHODS[name]
-    state, _ = method.learn(method.init(digits.spec, SEEDS, "cpu"), digits.train[0])
+    state, *_ = method.learn(method.init(digits.spec, SEEDS, "cpu"), digits.train[0])
     before = {place: t.clone() for place, t in driver.named_tensors(state)}
     first = driver.predict(method, state, digits.held_out[0].x)
     second = driver.predict(method, state, digits.held_out[0].x)
@@ -188,10 +231,9 @@ def test_predictions_in_chunks_are_those_of_all_points(digits):
 
 
 def test_a_checkpoint_holds_the_whole_state(digits, tmp_path):
-    state, _ = REPLAY.learn(REPLAY.init(digits.spec, SEEDS, "cpu"), digits.train[0])
-    outcome = driver.Outcome(
-        {name: np.full((2, 5, 5), np.nan) for name in driver.SCORES}, {"loss": [np.ones((2, 3))]}, np.full(5, np.nan)
-    )
+    state, *_ = REPLAY.learn(REPLAY.init(digits.spec, SEEDS, "cpu"), digits.train[0])
+    scores = {name: np.full((2, 5, 5), np.nan) for name in driver.SCORES}
+    outcome = driver.Outcome(scores, {"loss": [np.ones((2, 3))]}, [{}], np.full(5, np.nan))
     driver.save(tmp_path / "deep" / "run.npz", 1, state, outcome, "this run")
     template = REPLAY.init(digits.spec, SEEDS, "cpu")
     next_task, again, stored = driver.load(tmp_path / "deep" / "run.npz", template, "cpu", "this run")

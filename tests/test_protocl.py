@@ -217,7 +217,7 @@ def test_forgetting_leaves_the_prior_in_place():
 )
 def test_prediction_changes_nothing_and_can_be_repeated(config, digits):
     state = config.init(digits.spec, (0, 1), "cpu")
-    state, _ = config.learn(state, digits.train[0])
+    state, *_ = config.learn(state, digits.train[0])
     before = [(name, leaf.clone()) for name, leaf in driver.named_tensors(state)]
     first = config.predict(state, digits.held_out[0].x)
     again = config.predict(state, digits.held_out[0].x)
@@ -229,7 +229,7 @@ def test_prediction_changes_nothing_and_can_be_repeated(config, digits):
 def test_every_test_point_is_predicted_whatever_the_batch(digits):
     """The release leaves out test batches that are not full; here slots go round as often as needed."""
     config = replace(SMALL, posterior="per_slot", batch_size=64)
-    state, _ = config.learn(config.init(digits.spec, (0,), "cpu"), digits.train[0])
+    state, *_ = config.learn(config.init(digits.spec, (0,), "cpu"), digits.train[0])
     assert config.predict(state, digits.held_out[0].x).shape == (1, len(digits.held_out[0].y), 10)
 
 
@@ -238,7 +238,7 @@ def test_a_seed_is_the_same_whatever_runs_beside_it(digits):
     first, second = digits.train[0], digits.train[1]
 
     def after(seeds):
-        state, _ = config.learn(config.init(digits.spec, seeds, "cpu"), first)
+        state, *_ = config.learn(config.init(digits.spec, seeds, "cpu"), first)
         return config.learn(state, second)[0]
 
     alone, among = after((3,)), after((5, 3, 0))
@@ -258,8 +258,8 @@ def test_stops_and_goes_on_inside_a_task(digits):
             leaves = {name: leaf.clone() for name, leaf in driver.named_tensors(state)}
             kept["state"] = driver._rebuilt(state, leaves)
 
-    whole, info = config.learn(start, digits.train[1], keep)
-    resumed, resumed_info = config.learn(kept["state"], digits.train[1])
+    whole, info, _ = config.learn(start, digits.train[1], keep)
+    resumed, resumed_info, _ = config.learn(kept["state"], digits.train[1])
     named = driver.named_tensors(whole), driver.named_tensors(resumed)
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(*named, strict=True))
     assert torch.equal(info["loss"], resumed_info["loss"])
@@ -278,7 +278,7 @@ def test_the_joint_loss_alone_draws_all_classes_together(digits):
 
     def spread(loss):
         config = replace(SMALL, loss=loss, epochs=60)
-        state, _ = config.learn(config.init(digits.spec, (0,), "cpu"), digits.train[0])
+        state, *_ = config.learn(config.init(digits.spec, (0,), "cpu"), digits.train[0])
         z = config.encoder(digits.spec)(state.params, digits.spec.scale(digits.train[0].x))[0]
         means = [z[digits.train[0].y == c].mean(0) for c in (0, 1)]
         return (means[0] - means[1]).norm()
@@ -290,7 +290,7 @@ def test_recomputed_evidence_counts_every_point_once(digits):
     config = replace(SMALL, evidence_mode="recompute_final")
     state = config.init(digits.spec, (0, 1), "cpu")
     for task in digits.train[:2]:
-        state, _ = config.learn(state, task)
+        state, *_ = config.learn(state, task)
     counts = state.predictive_evidence.counts
     assert torch.equal(counts[:, 2:4].sum(1), torch.full((2,), float(len(digits.train[1].y))))
     assert torch.equal(counts[:, :2].sum(1), torch.full((2,), 20.0))
@@ -346,7 +346,7 @@ def test_cifarnet_encodes_colour_images():
     x[y == 1] //= 2  # the second class is darker
     spec = Spec("pixels", "class_incremental", (3, 32, 32), ((0, 1),), (("a", "b"),), (0.5,) * 3, (0.25,) * 3)
     config = ProtoCL(network="cifarnet", embedding_dim=4, epochs=20, batch_size=8, learning_rate=1e-3)
-    state, info = config.learn(config.init(spec, (0, 1), "cpu"), Task(0, x, y))
+    state, info, _ = config.learn(config.init(spec, (0, 1), "cpu"), Task(0, x, y))
     assert (info["loss"][:, -1] < 0.5 * info["loss"][:, 0]).all()
     assert config.predict(state, x).shape == (2, 24, 2)
 
@@ -369,6 +369,6 @@ def test_twenty_steps_are_pinned(digits):
     """Bump ``ProtoCL.VERSION`` when this changes: stored runs are then stale."""
     config = replace(SMALL, batch_size=36, dropout=0.1, weight_decay=1e-3)
     state = config.init(digits.spec, (0,), "cpu")
-    state, info = config.learn(state, digits.train[0])
+    state, info, _ = config.learn(state, digits.train[0])
     pinned = {"version": ProtoCL.VERSION, "loss": [round(v, 3) for v in info["loss"][0].tolist()]}
     assert pinned == {"version": 1, "loss": [2.083, 0.077]}

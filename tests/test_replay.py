@@ -23,7 +23,7 @@ def digits():
 def learned(method, stream, seeds=(0,), num_tasks=None):
     state = method.init(stream.spec, seeds, "cpu")
     for task in stream.train[:num_tasks]:
-        state, info = method.learn(state, task)
+        state, info, _ = method.learn(state, task)
     return state, info
 
 
@@ -59,7 +59,7 @@ def test_one_task_is_plain_training(digits):
 
 
 def learned_one(method, spec, task, seeds):
-    return method.learn(method.init(spec, seeds, "cpu"), task)
+    return method.learn(method.init(spec, seeds, "cpu"), task)[:2]
 
 
 @pytest.mark.parametrize(("scenario", "competitors"), [("class_incremental", 10), ("task_incremental", 2)])
@@ -68,7 +68,7 @@ def test_loss_of_the_uniform_predictor_is_the_log_of_the_competing_units(digits,
     method = replace(SMALL, learning_rate=1e-30, epochs=1)
     state = method.init(spec, (0, 1), "cpu")
     state = state._replace(params=tuple(torch.zeros_like(p) for p in state.params))
-    _, info = method.learn(state, digits.train[1])
+    _, info, _ = method.learn(state, digits.train[1])
     torch.testing.assert_close(info["loss"], torch.full((2, 1), math.log(competitors)))
     probs = method.predict(state, digits.held_out[1].x, 1 if competitors == 2 else None).exp()
     torch.testing.assert_close(probs[..., 2:4], torch.full_like(probs[..., 2:4], 1 / competitors))
@@ -79,7 +79,7 @@ def test_without_a_batch_size_an_epoch_is_one_step_over_all_points(digits):
     method, task = replace(SMALL, batch_size=None, epochs=1), digits.train[0]
     state = method.init(digits.spec, (0, 1), "cpu")
     nll = -method.predict(state, task.x)[:, torch.arange(len(task.y)), task.y].mean(-1)
-    learned, info = method.learn(state, task)
+    learned, info, _ = method.learn(state, task)
     torch.testing.assert_close(info["loss"][:, 0], nll)  # of the parameters that the epoch began with
     assert learned.moments.step == 1
 
@@ -92,8 +92,8 @@ def test_replay_weight_weighs_memory_in_the_mean(weight):
     state = method.init(spec, (0,), "cpu")
     bias = torch.tensor([[[0.0, 1.0]]])
     state = state._replace(params=(torch.zeros_like(state.params[0]), bias))
-    state, _ = method.learn(state, Task(0, torch.ones(1, 1), torch.tensor([0])))
-    _, info = method.learn(state, Task(1, torch.ones(1, 1), torch.tensor([1])))
+    state, *_ = method.learn(state, Task(0, torch.ones(1, 1), torch.tensor([0])))
+    _, info, _ = method.learn(state, Task(1, torch.ones(1, 1), torch.tensor([1])))
     old, new = math.log(1 + math.e), math.log(1 + math.exp(-1))
     assert info["loss"].item() == pytest.approx((new + weight * old) / (1 + weight), rel=1e-6)
 
@@ -101,8 +101,8 @@ def test_replay_weight_weighs_memory_in_the_mean(weight):
 def test_a_batch_of_memory_alone_that_weighs_nothing_breaks_nothing(digits):
     method = replace(SMALL, batch_size=1, epochs=1, replay_weight=0.0)
     small = [Task(t.index, t.x[:4], t.y[:4]) for t in digits.train[:2]]
-    state, _ = method.learn(method.init(digits.spec, (0,), "cpu"), small[0])
-    state, info = method.learn(state, small[1])
+    state, *_ = method.learn(method.init(digits.spec, (0,), "cpu"), small[0])
+    state, info, _ = method.learn(state, small[1])
     assert info["loss"].isfinite().all() and all(p.isfinite().all() for p in state.params)
 
 
@@ -110,7 +110,7 @@ def test_a_second_task_that_is_trained_long_wipes_out_the_first(digits):
     method = replay.sgd(hidden=(32,), epochs=50, batch_size=64, learning_rate=1e-2)
     state = method.init(digits.spec, (0, 1), "cpu")
     for task in digits.train[:2]:
-        state, _ = method.learn(state, task)
+        state, *_ = method.learn(state, task)
     first = digits.held_out[0]
     right = driver.predict(method, state, first.x).argmax(-1) == first.y
     assert (right.double().mean(-1) < 0.01).all()

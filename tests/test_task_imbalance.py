@@ -139,9 +139,9 @@ def test_epochs_by_task_learns_each_task_with_its_own_epochs_and_is_named_by_its
     state = varied.init(stream.spec, (0,), "cpu")
     same = state
     for task, epochs in zip(stream.train, (3, 1), strict=True):
-        state, info = varied.learn(state, task)
+        state, info, _ = varied.learn(state, task)
         assert info["loss"].shape == (1, epochs)
-        same, _ = sgd(hidden=(8,), epochs=epochs).learn(same, task)
+        same, *_ = sgd(hidden=(8,), epochs=epochs).learn(same, task)
     x = stream.held_out[0].x
     assert torch.equal(varied.predict(state, x), sgd(hidden=(8,)).predict(same, x))
     assert dataclasses.asdict(varied)["of"] == ("Replay", sgd().VERSION)

@@ -29,7 +29,7 @@ def learned(method, stream, seeds=(0, 1), num_tasks=2, report=None):
     state = method.init(stream.spec, seeds, "cpu")
     states = []
     for task in stream.train[:num_tasks]:
-        state, info = method.learn(state, task, *([report] if report else []))
+        state, info, _ = method.learn(state, task, *([report] if report else []))
         states.append(state)
     return states, info
 
@@ -176,9 +176,9 @@ def test_an_interrupted_task_ends_where_the_uninterrupted_one_does(streams, scen
         task = stream.train[0 if at <= boundary else 1]
         if fraction == 1.0:
             continue
-        resumed, again = method.learn(state, task)
+        resumed, again, _ = method.learn(state, task)
         if at <= boundary:
-            resumed, again = method.learn(resumed, stream.train[1])
+            resumed, again, _ = method.learn(resumed, stream.train[1])
         for a, b in zip(tensors(resumed), tensors(uninterrupted[-1]), strict=True):
             assert torch.equal(a, b)
         assert torch.equal(again["loss"], info["loss"])
@@ -225,7 +225,7 @@ def test_two_tasks_in_sequence_have_the_first_posterior_as_prior(streams):
         states, _ = learned(method, stream, num_tasks=1)
         q = states[0].posterior
         state = states[0]._replace(posterior=MeanField(q.mean, tuple(torch.full_like(v, log_var) for v in q.log_var)))
-        after, _ = method.learn(state, stream.train[1])
+        after, *_ = method.learn(state, stream.train[1])
         moved.append(max(float((a - b).abs().max()) for a, b in zip(after.posterior.mean, q.mean, strict=True)))
     assert moved[1] < 0.5 * moved[0]
 
@@ -352,7 +352,7 @@ def test_twenty_steps_give_the_numbers_of_this_version(streams, sampling):
     # Values of our own run: where they move, VCL.VERSION must be bumped and stored runs are stale.
     stream = streams["class"]
     method = VCL(hidden=(16, 12), epochs=4, batch_size=60, num_samples=3, sampling=sampling, coreset_per_task=20)
-    state, info = method.learn(method.init(stream.spec, (0, 3), "cpu"), stream.train[0])
+    state, info, _ = method.learn(method.init(stream.spec, (0, 3), "cpu"), stream.train[0])
     log_probs = method.predict(state, stream.held_out[0].x[:3])
     found = [*info["loss"].flatten().tolist(), *log_probs[:, :, 1].flatten().tolist()]
     assert VCL.VERSION == 1

@@ -163,7 +163,7 @@ def test_learning_and_refits_are_those_of_plain_training(scenario, settings, mon
     method = VCL(**(base | settings))
     state = method.init(stream.spec, (5, SEED), "cpu")
     for task in stream.train[:TASKS]:
-        state, _ = method.learn(state, task)
+        state, *_ = method.learn(state, task)
     posterior, predictive = plain(method, stream)
     assert state.predictive.mean[0].shape[1] == len(predictive)
     for got, wanted in zip(state.posterior, posterior, strict=True):

@@ -38,7 +38,7 @@ from paper_lib.inference.kalman import (
     transition_var,
     weight_targets,
 )
-from paper_lib.methods import Method, State, unreported
+from paper_lib.methods import Learned, Method, State, unreported
 from paper_lib.methods.replay import joint, sgd
 from paper_lib.methods.vcl import VCL
 from paper_lib.metrics import paired_difference
@@ -167,9 +167,7 @@ class EpochsByTask:
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
         return self.method.init(spec, seeds, device)
 
-    def learn(
-        self, state: State, task: Task, report: Callable[[State, float], None] = unreported
-    ) -> tuple[State, dict[str, Tensor]]:
+    def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
         return replace(self.method, epochs=self.epochs[task.index]).learn(state, task, report)
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:

@@ -7,15 +7,13 @@ training data at a time and asks for predictions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from paper_lib.data.stream import Spec, Task
-
-Info = Mapping[str, Tensor]
-"""What ``learn`` reports of one task: name to ``(seed, ...)`` tensor, such as ``loss`` ``(seed, epoch)``."""
 
 State = NamedTuple
 """A nested tree of NamedTuples and tuples whose leaves are tensors: all there is to save.
@@ -24,6 +22,20 @@ Two leaves are no tensors and never change: ``spec`` and ``seeds``, as ``init`` 
 structure after ``init`` and after every task; tensors may change shape. Seeds come first in every tensor that differs
 between them; what is ragged over seeds is padded and masked.
 """
+
+
+class Learned(NamedTuple):
+    """What ``learn`` gives back of one task.
+
+    Attributes:
+        state: the state after it.
+        info: small numbers for the record, name to ``(seed, ...)``, such as ``loss`` ``(seed, epoch)``.
+        kept: arrays that outlive the run, name to ``(seed, ...)``: draws, traces, curves. They may be large.
+    """
+
+    state: State
+    info: Mapping[str, Tensor]
+    kept: Mapping[str, Tensor] = MappingProxyType({})
 
 
 def unreported(state: State, fraction: float) -> None:
@@ -38,10 +50,8 @@ class Method(Protocol):
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
         """The state before any data, from shapes and seeds alone."""
 
-    def learn(
-        self, state: State, task: Task, report: Callable[[State, float], None] = unreported
-    ) -> tuple[State, Info]:
-        """The state after one task, from its training data and the method's own memory.
+    def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
+        """What becomes of a state with one task, from its training data and the method's own memory.
 
         ``report(state, fraction)`` may be called between epochs with a state from which ``learn`` can go on: given that
         state and the same task, it must end where the uninterrupted call ends. It ends by building all that prediction

@@ -31,7 +31,7 @@ from paper_lib import rng, training
 from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import gaussian
-from paper_lib.methods import unreported
+from paper_lib.methods import Learned, unreported
 from paper_lib.networks import Network, Params, build
 
 
@@ -248,9 +248,7 @@ class ProtoCL:
             torch.empty(num_seeds, 0),
         )
 
-    def learn(
-        self, state: State, task: Task, report: Callable[[State, float], None] = unreported
-    ) -> tuple[State, dict[str, Tensor]]:
+    def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
         spec, seeds = state.spec, state.seeds
         encoder = self.encoder(spec)
         if state.epoch == 0:
@@ -284,7 +282,7 @@ class ProtoCL:
         )
         counts = state.predictive_evidence.counts
         counts = counts.sum(1) if counts.dim() == 3 else counts
-        return state, {"loss": losses, "concentration": state.prior.log_concentration.exp() + counts}
+        return Learned(state, {"loss": losses, "concentration": state.prior.log_concentration.exp() + counts})
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         spec, encoder = state.spec, self.encoder(state.spec)

@@ -21,7 +21,7 @@ from paper_lib import memory as mem
 from paper_lib import training
 from paper_lib.checks import within
 from paper_lib.data.stream import Spec, Task
-from paper_lib.methods import unreported
+from paper_lib.methods import Learned, unreported
 from paper_lib.networks import Network, Params, build
 
 
@@ -105,9 +105,7 @@ class Replay:
             torch.empty(len(seeds), 0),
         )
 
-    def learn(
-        self, state: State, task: Task, report: Callable[[State, float], None] = unreported
-    ) -> tuple[State, dict[str, Tensor]]:
+    def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
         spec, seeds = state.spec, state.seeds
         network = self._network(spec)
         if state.epoch == 0:
@@ -155,7 +153,7 @@ class Replay:
             losses = torch.cat([losses, total.cpu()[:, None] / steps], dim=1)
             report(current(epoch + 1, losses), (epoch + 1) / self.epochs)
         state = current(0, losses)
-        return state._replace(memory=self._remember(state, task)), {"loss": losses}
+        return Learned(state._replace(memory=self._remember(state, task)), {"loss": losses})
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         logits = self._network(state.spec)(state.params, state.spec.scale(x))

@@ -35,7 +35,7 @@ from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field
 from paper_lib.inference.mean_field import MeanField
-from paper_lib.methods import unreported
+from paper_lib.methods import Learned, unreported
 from paper_lib.networks import MLP, Params
 
 TAPE_NUMBERS = 10_000_000
@@ -169,9 +169,7 @@ class VCL:
             torch.empty(len(seeds), 0, 2),
         )
 
-    def learn(
-        self, state: State, task: Task, report: Callable[[State, float], None] = unreported
-    ) -> tuple[State, dict[str, Tensor]]:
+    def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
         if len(task.y) <= self.coreset_per_task:
             raise ValueError(
                 f"coreset_per_task={self.coreset_per_task} leaves nothing of task {task.index + 1} to learn from; "
@@ -184,7 +182,7 @@ class VCL:
             if state.epoch < phase.end:
                 state = self._run(phase, state, task, lambda s: report(s, int(s.epoch) / phases[-1].end))
         nll, kl = state.losses.unbind(-1)
-        return state._replace(epoch=torch.tensor(0)), {"loss": nll + kl, "nll": nll, "kl": kl}
+        return Learned(state._replace(epoch=torch.tensor(0)), {"loss": nll + kl, "nll": nll, "kl": kl})
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         spec, num_seeds, num_samples = state.spec, len(state.seeds), self.num_samples_predict
