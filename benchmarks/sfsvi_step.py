@@ -3,9 +3,9 @@
     python benchmarks/sfsvi_step.py [--device cuda:0] [--seeds 1 10] [--task 5]
 
 Both train a 784-256-256-10 network at batch 128 on random pixels through their methods' own ``learn``; the time of an
-epoch counts noise, order, context and copies as well as the step. At task 5 there are 160 context points, 40 of each past
-task. Products alone make the ratio about 12: the likelihood's with 5 draws, and of 1,600 rows, one for each output of
-a context point, that pass through the middle layer.
+epoch counts noise, order, context and copies as well as the step. At task 5 there are 160 context points, 40 of each
+past task. Products alone make the ratio about 11: the likelihood's with 5 draws, and those of 1,600 rows, one for each
+output of a context point, that pass through the middle layer.
 """
 
 from __future__ import annotations
