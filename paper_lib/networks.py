@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -24,8 +24,22 @@ Params = tuple[Tensor, ...]
 Tape = list[tuple[Tensor, Tensor]]
 
 
+MASKS_AT_ONCE = 2_500_000
+"""Entries of masks of a seed that lie ready at a time, or else those of one step: no device changes the number."""
+
+
 class Network(Protocol):
-    """What methods rely on."""
+    """What methods rely on.
+
+    Attributes:
+        input_shape: shape of one input.
+        shapes: of one seed's parameters, weight then bias, layer by layer.
+        mask_size: entries of one point's dropout masks.
+    """
+
+    input_shape: tuple[int, ...]
+    shapes: Sequence[tuple[int, ...]]
+    mask_size: int
 
     def init(self, seeds: Sequence[int], device: str | torch.device, dtype: torch.dtype = torch.float32) -> Params:
         """Fresh parameters, each ``(seed, ...)``."""
@@ -101,10 +115,19 @@ class MLP:
         """Inputs, hidden layers, outputs."""
         return (math.prod(self.input_shape), *self.hidden, self.num_outputs)
 
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Weight and bias of every layer."""
+        return [s for i, o in pairwise(self.widths) for s in ((i, o), (1, o))]
+
+    @property
+    def mask_size(self) -> int:
+        """Units that dropout decides on."""
+        return sum(w for w, rate in zip(self.widths[1:], self._rates(), strict=True) if rate > 0)
+
     def init(self, seeds, device, dtype=torch.float32):
-        shapes = [s for i, o in pairwise(self.widths) for s in ((i, o), (1, o))]
         fan_ins = [i for i in self.widths[:-1] for _ in range(2)]
-        return _uniform_layers(shapes, fan_ins, seeds, device, dtype)
+        return _uniform_layers(self.shapes, fan_ins, seeds, device, dtype)
 
     def __call__(self, params, x, masks=(), tape=None):
         masks = list(masks)
@@ -127,6 +150,9 @@ class MLP:
         return (*self.dropout, *[0.0] * num_layers)[:num_layers]
 
 
+_CIFAR_MASKS = ((32, 15, 15), (64, 6, 6), (512,))
+
+
 @dataclass(frozen=True)
 class CifarNet:
     """Four 3x3 convolutions and two linear layers, the network of Zenke et al. 2017 that the paper uses on CIFAR.
@@ -139,13 +165,22 @@ class CifarNet:
     num_outputs: int
     dropout: tuple[float, float, float] = (0.25, 0.25, 0.5)
 
+    input_shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Weight and bias of every layer."""
+        convolutions = [s for o, i in ((32, 3), (32, 32), (64, 32), (64, 64)) for s in ((o, i, 3, 3), (o,))]
+        return [*convolutions, (2304, 512), (1, 512), (512, self.num_outputs), (1, self.num_outputs)]
+
+    @property
+    def mask_size(self) -> int:
+        """Units that dropout decides on."""
+        return sum(math.prod(s) for s, rate in zip(_CIFAR_MASKS, self.dropout, strict=True) if rate > 0)
+
     def init(self, seeds, device, dtype=torch.float32):
-        convolutions = [(32, 3), (32, 32), (64, 32), (64, 64)]
-        shapes = [s for o, i in convolutions for s in ((o, i, 3, 3), (o,))]
-        fan_ins = [9 * i for _, i in convolutions for _ in range(2)]
-        shapes += [(2304, 512), (1, 512), (512, self.num_outputs), (1, self.num_outputs)]
-        fan_ins += [2304, 2304, 512, 512]
-        return _uniform_layers(shapes, fan_ins, seeds, device, dtype)
+        fan_ins = [f for f in (27, 288, 288, 576, 2304, 512) for _ in range(2)]
+        return _uniform_layers(self.shapes, fan_ins, seeds, device, dtype)
 
     def __call__(self, params, x, masks=(), tape=None):
         rows = range(params[0].shape[0])
@@ -173,7 +208,7 @@ class CifarNet:
         return x * masks.pop(0) if masks and self.dropout[2] > 0 else x
 
     def draw_masks(self, streams, steps, batch):
-        return _draw_masks([(32, 15, 15), (64, 6, 6), (512,)], self.dropout, streams, steps, batch)
+        return _draw_masks(_CIFAR_MASKS, self.dropout, streams, steps, batch)
 
 
 def build(
@@ -183,7 +218,7 @@ def build(
     one_of("network", kind, ("mlp", "cifarnet"))
     if kind == "mlp":
         return MLP(input_shape, hidden, num_outputs, dropout)
-    if input_shape != (3, 32, 32):
+    if input_shape != CifarNet.input_shape:
         raise ValueError(f"network='cifarnet' takes inputs of shape (3, 32, 32), and these have {input_shape}")
     return CifarNet(num_outputs)
 

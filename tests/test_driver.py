@@ -113,7 +113,7 @@ class Watched:
         return self.inner.init(*arguments)
 
     def learn(self, state, task, report=unreported):
-        self.seen.append((task.index, int(state.epoch)))
+        self.seen.append((task.index, int(state.at.epoch)))
         return self.inner.learn(state, task, report)
 
     def predict(self, *arguments):

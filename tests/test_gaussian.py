@@ -238,7 +238,7 @@ def test_prototypes_equal_full_gaussian_conditioning():
 def test_prototypes_do_not_depend_on_order_or_batches():
     prototypes, z, _, one_hot = prototypes_and_labels()
     batch = condition_prototypes(prototypes, *class_sums(z, one_hot), 0.05)
-    order = torch.randperm(40, generator=generator(10, "order"))
+    order = torch.randperm(40, generator=generator(10, "order", 0, 0))
     state = prototypes
     for part in order.split(7):
         state = condition_prototypes(state, *class_sums(z[:, part], one_hot[:, part]), 0.05)

@@ -328,7 +328,7 @@ def test_one_rate_of_dropout_is_that_of_every_layer_and_a_last_rate_of_0_spares_
     assert torch.equal(learned(0.3), learned((0.3, 0.3)))
     assert not torch.equal(learned(0.3), learned((0.3, 0.0)))
     spared = replace(SMALL, dropout=(0.3, 0.0)).encoder(digits.spec)
-    (mask,) = spared.draw_masks(rng.generators((0,), "dropout"), 1, 5)
+    (mask,) = spared.draw_masks(rng.generators((0,), "dropout", 0, 0), 1, 5)
     assert mask.shape[-1] == SMALL.hidden[0]
 
 
