@@ -28,7 +28,6 @@ from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import diagonal_ggn, kernel
 from paper_lib.methods import Learned, unreported
-from paper_lib.methods.vcl import _parts
 from paper_lib.networks import Network, Params, build
 
 SELECTIONS = ("lambda_descend", "random", "lambda_ascend")
@@ -47,8 +46,7 @@ class State(NamedTuple):
         curvature: F_{t-1}, in the shapes of ``params``.
         memory: the memorable points of past tasks.
         moments: Adam's moments.
-        epoch: epochs done of the task in progress, 0 between tasks.
-        losses: mean negative log-likelihood over ``tau`` and penalty of those epochs, ``(seed, epoch, 2)``.
+        at: how far the task in progress has come; losses are the negative log-likelihood over ``tau`` and the penalty.
     """
 
     spec: Spec
@@ -58,8 +56,7 @@ class State(NamedTuple):
     curvature: Params
     memory: mem.Memory
     moments: training.Moments
-    epoch: Tensor
-    losses: Tensor
+    at: training.Position
 
 
 class Prior(NamedTuple):
@@ -132,15 +129,13 @@ class FROMP:
             tuple(torch.zeros_like(p) for p in params),
             mem.empty(spec, len(seeds), device),
             training.fresh_moments(params),
-            torch.zeros((), dtype=torch.int64),
-            torch.empty(len(seeds), 0, 2),
+            training.start(len(seeds), device, 2),
         )
 
     def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
         spec, seeds, device = state.spec, state.seeds, task.x.device
-        if state.epoch == 0:
-            moments = training.fresh_moments(state.params)
-            state = state._replace(old=state.params, moments=moments, losses=state.losses[:, :0])
+        if state.at.is_at(0):
+            state = state._replace(old=state.params, moments=training.fresh_moments(state.params))
         network = self._network(spec)
         params = training.leaves(state.params)
         for p in params:
@@ -148,12 +143,12 @@ class FROMP:
         optimiser = training.adam(params, state.moments, self.learning_rate)
         total = torch.zeros(len(seeds), 2, device=device)
         competing, scale = spec.competing_units().to(device), spec.scaler(device)
-        remember = state.memory.size > 0
-        if remember:
+        remembers = state.memory.size > 0
+        if remembers:
             functions, prior = held(self, spec, state.memory), functional_prior(self, state)
 
         def step(index, weight, *masks):
-            for part in _parts(len(seeds), device):
+            for part in training.seed_parts(len(seeds), device):
                 own = [p.detach()[part].requires_grad_() for p in params]
                 y, w = task.y[index[part]], weight[part]
                 f = network(own, scale(task.x[index[part]]), [m[part] for m in masks])
@@ -161,7 +156,7 @@ class FROMP:
                 nll = F.cross_entropy(f.flatten(0, 1), y.flatten(), reduction="none").view_as(w)
                 nll = (w * nll).sum(-1) / w.sum(-1) / self.temperature
                 penalty = torch.zeros_like(nll)
-                if remember:
+                if remembers:
                     values = functions(network(own, scale(state.memory.x[part])))
                     penalty = half_quadratic(values - prior.value[part], prior.precision[part])
                 gradients = torch.autograd.grad((nll + penalty).sum(), own)
@@ -172,22 +167,15 @@ class FROMP:
             optimiser.step()
 
         stepper = training.Stepper(step, [*params, *training.tensors_of(optimiser), total])
-        draws = torch.arange(len(task.y)).expand(len(seeds), -1)
-        for epoch in range(int(state.epoch), self.epochs):
-            total.zero_()
-            steps = training.train_epoch(stepper, network, draws, self.batch_size, seeds, (task.index, epoch))
-            state = state._replace(
-                params=tuple(p.detach() for p in params),
-                moments=training.moments_of(optimiser),
-                epoch=torch.tensor(epoch + 1),
-                losses=torch.cat([state.losses, (total / steps).cpu()[:, None]], dim=1),
-            )
-            report(state, (epoch + 1) / self.epochs)
-        nll, penalty = state.losses.unbind(-1)
-        return Learned(
-            self._remember(state, task)._replace(epoch=torch.tensor(0)),
-            {"loss": nll + penalty, "nll": nll, "penalty": penalty},
-        )
+        draws, batch_size = torch.arange(len(task.y)).expand(len(seeds), -1), min(self.batch_size, len(task.y))
+        epochs = training.Epochs(stepper, total, draws, batch_size, seeds, training.masks(network, batch_size))
+        for at, done in epochs.run(state.at, self.epochs, task.index):
+            moments = training.moments_of(optimiser)
+            state = state._replace(params=tuple(p.detach() for p in params), moments=moments, at=at)
+            report(state, done / self.epochs)
+        nll, penalty = state.at.losses.unbind(-1)
+        state = self._remember(state, task)._replace(at=training.start(len(seeds), device, 2))
+        return Learned(state, {"loss": nll + penalty, "nll": nll, "penalty": penalty})
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         f = self._network(state.spec)(state.params, state.spec.scale(x))
@@ -237,7 +225,7 @@ def functional_prior(config: FROMP, state: State) -> Prior:
     spec, memory, network = state.spec, state.memory, config._network(state.spec)
     functions, values, precisions = held(config, spec, memory), [], []
     x, dtype = spec.scale(memory.x), state.old[0].dtype
-    for part in _parts(len(state.seeds), memory.x.device):
+    for part in training.seed_parts(len(state.seeds), memory.x.device):
         with torch.no_grad():
             values.append(functions(network([p[part] for p in state.old], x[part])))
     for seed in range(len(state.seeds)):
