@@ -143,7 +143,7 @@ class FROMP:
         optimiser = training.adam(params, state.moments, self.learning_rate)
         total = torch.zeros(len(seeds), 2, device=device)
         competing, scale = spec.competing_units().to(device), spec.scaler(device)
-        remembers = state.memory.size > 0
+        stored, remembers = scale(state.memory.x), state.memory.size > 0
         if remembers:
             functions, prior = held(self, spec, state.memory), functional_prior(self, state)
 
@@ -157,7 +157,7 @@ class FROMP:
                 nll = (w * nll).sum(-1) / w.sum(-1) / self.temperature
                 penalty = torch.zeros_like(nll)
                 if remembers:
-                    values = functions(network(own, scale(state.memory.x[part])))
+                    values = functions(network(own, stored[part]))
                     penalty = half_quadratic(values - prior.value[part], prior.precision[part])
                 gradients = torch.autograd.grad((nll + penalty).sum(), own)
                 for p, g in zip(params, gradients, strict=True):
