@@ -343,6 +343,7 @@ def test_a_step_keeps_nothing_alive(streams):
         ({"epochs": (3, 0)}, "epochs=0 is not at least 1"),
         ({"num_context": -1}, "num_context=-1 is not at least 0"),
         ({"learning_rate": 0.0}, "learning_rate=0.0 is not above 0"),
+        ({"context_range": (1.0, 0.0)}, "the upper bound of context_range=0.0 is not at least 1.0"),
         ({"prior_var": math.inf}, "prior_var=inf is not above 0 and finite"),
     ],
 )

@@ -123,6 +123,8 @@ class SFSVI:
             setting = getattr(self, name)
             for value in setting if isinstance(setting, tuple) else (setting,):
                 within(name, value, low, above=above)
+        for name in ("init_log_var", "context_range"):
+            within(f"the upper bound of {name}", getattr(self, name)[1], getattr(self, name)[0])
         within("prior_var", self.prior_var, 0, above=True)
         within("coreset_per_task", self.coreset_per_task, 0)
 
@@ -316,10 +318,10 @@ def marginal_kl(mean: Tensor, var: Tensor, mean0: Tensor, var0: Tensor) -> Tenso
 
 
 def _own_units(spec: Spec, tasks: list[int], device: torch.device) -> Tensor | None:
-    """The units ``(n, k)`` of the task of each of n points; None where all tasks share all."""
-    if spec.scenario != "task_incremental":
+    """The units ``(n, k)`` of the task of each of n points; None where all tasks share all, or there is no point."""
+    if spec.scenario != "task_incremental" or not tasks:
         return None
-    return torch.tensor([spec.task_units[t] for t in tasks], device=device).view(len(tasks), -1)
+    return torch.tensor([spec.task_units[t] for t in tasks], device=device)
 
 
 def _part(q: MeanField, seeds: slice) -> MeanField:
