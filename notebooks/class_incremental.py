@@ -20,7 +20,7 @@
 # {cite:p}`kessler2023sequential` compare {term}`VCL`, {term}`HIBNN`, {term}`FROMP`, {term}`S-FSVI` and {term}`ProtoCL` in
 # {term}`class-incremental learning`, by
 #
-# $$P_T = \frac{1}{T} \sum_{j=1}^{T} a_{T,j}, \qquad \text{triangle mean} = \frac{2}{T(T+1)} \sum_{j \le k} a_{k,j}.$$
+# $$\begin{aligned} P_T &= \frac{1}{T} \sum_{j=1}^{T} a_{T,j}, \\ \text{triangle mean} &= \frac{2}{T(T+1)} \sum_{j \le k} a_{k,j}. \end{aligned}$$
 #
 # Here $a_{k,j}$ is the accuracy on task $j$ after task $k$, and $T$ the number of tasks. The paper defines its metric as
 # the {term}`final accuracy` $P_T$, but several of its numbers fit the {term}`triangle mean`, see
@@ -34,17 +34,17 @@ from paper_lib.experiments import class_incremental
 from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["parameters"]
-dataset: str = "split_digits"  # split_digits, split_mnist or split_fmnist; rows other than VCL's also CIFAR streams
+dataset: str = "split_digits"  # split_digits, split_mnist, split_fmnist; without VCL split_cifar10
 scenario: str = "class_incremental"  # or domain_incremental; task_incremental without vcl_single_head
 preset: str = "quick"  # quick, or paper for the epochs of the paper or of the reference
 split: str = "test"  # test, or validation, a tenth of the training data
 seeds: list[int] = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
 device: str = "cpu"  # cpu or cuda:0
 rows: list[str] = ["sgd", "vcl_single_head", "vcl_coreset", "replay", "protocl", "joint"]  # and vcl_coreset_k_centre
-epochs: int = None  # passes over each task, None for the preset's
-learning_rate: float = None  # of Adam, None for the preset's
-memory_per_task: int = None  # points that ProtoCL and replay keep of each task, None for the preset's
-coreset_per_task: int = None  # points that VCL's coresets keep of each task, None for the preset's
+epochs: int = None  # passes over each task, if not the preset's
+learning_rate: float = None  # of Adam, if not the preset's
+memory_per_task: int = None  # points that ProtoCL and replay keep of each task, if not the preset's
+coreset_per_task: int = None  # points that VCL's coresets keep of each task, if not the preset's
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The quick run on digits, with 50 points of each task kept where a row has a memory. SGD and VCL without a coreset fall to one task in five. VCL with a coreset keeps less than half, ProtoCL and replay most.", "name": "fig-classes-live"}, "image": {"alt": "Average accuracy over the tasks so far against the number of tasks learned, on digits. Joint training stays at the top, ProtoCL and replay fall a little, VCL with a coreset more, and VCL without one falls with SGD to one over the number of tasks."}}
 selection = from_notebook(class_incremental.LIVE, globals())
@@ -119,17 +119,20 @@ Table(class_incremental.not_run("split_cifar10", "split_cifar100"))
 #    from a smaller memory?
 #
 # :::{dropdown} Answer
-# EX-C-MEM
+# Replay and ProtoCL: with 10 points a task instead of 50 they lose about 10 points and end near 82 %. VCL with a coreset ends
+# at 36 %.
 # :::
 #
 # 2. Set `rows = ["vcl_coreset", "vcl_coreset_k_centre", "replay"]`. Do points at the edge of a class stand for it?
 #
 # :::{dropdown} Answer
-# EX-C-KC
+# On digits about as well as random points: 46 and 44 %. On Split-MNIST, with 200 points a task and larger networks, random
+# points win by far. Both end far below replay, at 92 %.
 # :::
 #
-# 3. Set `epochs = 2`. Why do SGD and VCL not end higher, although they train less on each new task?
+# 3. Set `epochs = 2`. Which learner suffers least from two passes over each task?
 #
 # :::{dropdown} Answer
-# EX-C-EP
+# ProtoCL: it ends at 88 %, against 92 with the preset's epochs. Replay ends at 47 % and joint training at 73 %. A prototype
+# needs one pass over a class to find its place.
 # :::

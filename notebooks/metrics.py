@@ -19,7 +19,7 @@
 # **Question.** Which number says how much a learner of many tasks remembers? Appendix B of
 # {cite:p}`kessler2023sequential` defines two, the average accuracy and the average {term}`forgetting`:
 #
-# $$P_k = \frac{1}{k} \sum_{j=1}^{k} a_{k,j}, \qquad F_k = \frac{1}{k-1} \sum_{j=1}^{k-1} (a_{j,j} - a_{k,j}).$$
+# $$\begin{aligned} P_k &= \frac{1}{k} \sum_{j=1}^{k} a_{k,j}, \\ F_k &= \frac{1}{k-1} \sum_{j=1}^{k-1} (a_{j,j} - a_{k,j}). \end{aligned}$$
 #
 # Here $a_{k,j}$ is the accuracy on the test points of {term}`task` $j$ after training on task $k$. The
 # {term}`final accuracy` is $P_T$ after the last task $T$. The {term}`triangle mean` is the mean of all $a_{k,j}$ with
@@ -35,15 +35,15 @@ from paper_lib.metrics import complete_forgetting
 from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["parameters"]
-dataset: str = "split_digits"  # split_digits, split_mnist or split_fmnist; toy_pan or toy_gaussians with their own rows
+dataset: str = "split_digits"  # split_digits, split_mnist, split_fmnist; toy_pan, toy_gaussians
 scenario: str = "class_incremental"  # class_incremental, domain_incremental or task_incremental
 preset: str = "quick"  # quick or paper
 split: str = "test"  # test, or validation, a tenth of the training data
 seeds: list[int] = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
 device: str = "cpu"  # cpu or cuda:0
 rows: list[str] = ["sgd", "replay", "joint", "single_task"]  # toys: sgd_single_head, joint_unit, single_task
-epochs: int = None  # passes over each task, None for the preset's
-learning_rate: float = None  # of Adam, None for the preset's
+epochs: int = None  # passes over each task, if not the preset's
+learning_rate: float = None  # of Adam, if not the preset's
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Accuracy matrices of four learners on digits. SGD keeps only the task just learned, on the diagonal. Replay of a small memory keeps most of the rest. Joint training and a network a task are the two upper bounds.", "name": "fig-metrics-live"}, "image": {"alt": "Four triangular heat maps of accuracy on each task after each task. SGD: only the diagonal is high. Replay: entries below the diagonal fall a little with each task. Joint training and a network a task are high everywhere."}}
 selection = from_notebook(metrics.LIVE, globals())
@@ -106,18 +106,19 @@ Table(tables.verdicts(metrics.CLAIMS))
 #    last task alone?
 #
 # :::{dropdown} Answer
-# EX-M-DOM
+# No. SGD ends at 83 %: the digits of one task tell something about even and odd in the next. Joint training ends at 98 %.
 # :::
 #
 # 2. Set `scenario = "task_incremental"`. What does the name of the task give to SGD?
 #
 # :::{dropdown} Answer
-# EX-M-TASK
+# Almost everything: SGD ends at 95 %, where it had 18 %. With a head a task, most of what is called forgetting in
+# class-incremental learning is confusion between tasks.
 # :::
 #
 # 3. Set `dataset = "toy_gaussians"`, `scenario = "domain_incremental"` and
-#    `rows = ["sgd_single_head", "joint_unit", "single_task"]`. Why is half of the points right after complete forgetting?
+#    `rows = ["sgd_single_head", "joint_unit", "single_task"]`. Why does SGD end near 50 %?
 #
 # :::{dropdown} Answer
-# EX-M-TOY
+# Each task has the same two outputs, so a guess is right half of the time. SGD ends at 52 %, joint training at 100 %.
 # :::

@@ -36,29 +36,22 @@ from paper_lib.experiments import protocl, protocl_tuning
 from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["parameters"]
-dataset: str = (
-    "split_digits"  # split_digits, split_mnist, split_fmnist, split_cifar10, split_cifar100, split_cifar10_100
-)
+dataset: str = "split_digits"  # split_{digits,mnist,fmnist,cifar10,cifar100,cifar10_100}
 scenario: str = "class_incremental"  # class_incremental, domain_incremental or task_incremental
 preset: str = "quick"  # quick, or paper for the size of the paper
 split: str = "test"  # test, or validation, a tenth of the training data
 seeds: list[int] = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
 device: str = "cpu"  # cpu or cuda:0
-rows: list[str] = [
-    "protocl",
-    "replay",
-    "joint",
-    "sgd",
-]  # and protocl_paper_epochs, protocl_as_published, protocl_no_memory
-epochs: int = None  # passes over each task, None for the preset's
-batch_size: int = None  # points a step, None for the preset's
-learning_rate: float = None  # of Adam, None for the preset's
-weight_decay: float = None  # L2 term, None for the preset's
-dropout: float = None  # rate, None for the preset's
-memory_per_task: int = None  # points kept of each task, None for the preset's
-evidence_mode: str = None  # cumulative, recompute_final or recompute_each_epoch, None for the preset's
-class_prior: str = None  # counts or uniform, None for the preset's
-forget: float = None  # factor on earlier evidence in every step, None for the preset's
+rows: list[str] = ["protocl", "replay", "joint", "sgd"]  # and protocl_{paper_epochs,as_published,no_memory}
+epochs: int = None  # passes over each task, if not the preset's
+batch_size: int = None  # points a step, if not the preset's
+learning_rate: float = None  # of Adam, if not the preset's
+weight_decay: float = None  # L2 term, if not the preset's
+dropout: float = None  # rate, if not the preset's
+memory_per_task: int = None  # points kept of each task, if not the preset's
+evidence_mode: str = None  # cumulative, recompute_final or recompute_each_epoch, if not the preset's
+class_prior: str = None  # counts or uniform, if not the preset's
+forget: float = None  # factor on earlier evidence in every step, if not the preset's
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The quick run on digits with a memory of 50 points a task. ProtoCL and replay of the same memory remember most of what joint training does. SGD, without memory, ends with its last task.", "name": "fig-protocl-live"}, "image": {"alt": "Final accuracy and triangle mean of four learners on digits as dots. Joint training is near 97 percent, replay and ProtoCL near 92, SGD at 18."}}
 selection = from_notebook(protocl.LIVE, globals())
@@ -148,17 +141,18 @@ plots.scores_by_epochs(protocl_tuning.by_title())
 # 1. Set `memory_per_task = 0`. What do the exact updates of the prototypes save?
 #
 # :::{dropdown} Answer
-# EX-P-MEM0
+# Almost nothing: ProtoCL ends at 20 %, SGD at 18 %. The prototypes of earlier classes stay exactly where they were, but the
+# network moves, and with it the embeddings of those classes.
 # :::
 #
 # 2. Set `memory_per_task = 5`. Do prototypes help where the memory is small?
 #
 # :::{dropdown} Answer
-# EX-P-MEM5
+# No. ProtoCL ends at 68 % and replay of the same 5 points a task at 74 %. With 50 points they end at 92 and 91 %.
 # :::
 #
 # 3. Set `scenario = "task_incremental"`. How much of the forgetting is confusion between tasks?
 #
 # :::{dropdown} Answer
-# EX-P-TASK
+# Most of it: SGD ends at 95 %, where it had 18 %, and ProtoCL at 99 %, as replay does.
 # :::

@@ -20,7 +20,7 @@
 # {cite:p}`kessler2023sequential` asks it of variational continual learning ({term}`VCL`), which minimises the
 # {term}`nelbo`
 #
-# $$\mathcal{L}_t(q_t) = \mathrm{KL}\left[q_t(\theta)\,\Vert\,q_{t-1}(\theta)\right] - \mathbb{E}_{q_t}\left[\log p(\mathcal{D}_t \,|\, \theta)\right].$$
+# $$\mathcal{L}_t(q_t) = \mathrm{KL}[q_t \Vert q_{t-1}] - \mathbb{E}_{q_t}[\log p(\mathcal{D}_t | \theta)].$$
 #
 # Here $\theta$ are the network's weights, $\mathcal{D}_t$ the data of {term}`task` $t$, and $q_t$ the Gaussian with
 # independent weights that stands for the posterior after task $t$. Bayes' rule asks for nothing else, and in particular
@@ -38,16 +38,16 @@ from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["parameters"]
 dataset: str = "split_digits"  # split_digits, split_mnist, split_fmnist, toy_pan or toy_gaussians
-scenario: str = None  # None: each row's own; class_ or domain_incremental for rows with one head, else task_incremental
+scenario: str = None  # each row's own; class_incremental or domain_incremental for rows with one head alone
 preset: str = "quick"  # quick, or paper for the epochs of the public code
 split: str = "test"  # test, or validation, a tenth of the training data
 seeds: list[int] = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
 device: str = "cpu"  # cpu or cuda:0
-rows: list[str] = ["sgd_single_head", "vcl_single_head", "sgd_multi_head", "vcl_multi_head", "joint_unit"]  # more below
-epochs: int = None  # passes over each task, None for the preset's
-batch_size: int = None  # points a step, None for the preset's
-learning_rate: float = None  # of Adam, None for the preset's
-coreset_per_task: int = None  # points that rows with a coreset keep of each task, None for the preset's
+rows: list[str] = ["sgd_single_head", "vcl_single_head", "sgd_multi_head", "vcl_multi_head", "joint_unit"]  # or others
+epochs: int = None  # passes over each task, if not the preset's
+batch_size: int = None  # points a step, if not the preset's
+learning_rate: float = None  # of Adam, if not the preset's
+coreset_per_task: int = None  # points that rows with a coreset keep of each task, if not the preset's
 
 # %% [markdown]
 # Further rows: `single_task`, `vcl_coreset`, `vcl_coreset_k_centre`, `sgd_single_head_long`, `sgd_multi_head_long`,
@@ -94,19 +94,20 @@ Table(
 # %% [markdown]
 # ## What agrees, what does not, why
 #
-# **One head: as the paper says.** At equal steps VCL ends {glue:text}`one_head_final:+.1f` points from SGD in final
-# accuracy (95 % interval {glue:text}`one_head_final_low:+.1f` to {glue:text}`one_head_final_high:+.1f`). Joint training
-# ends {glue:text}`joint_over_vcl_final:.1f` points above VCL.
+# **One head: as the paper says.** At equal steps the lead of VCL over SGD in final accuracy is
+# {glue:text}`one_head_final:+.1f` points (95 % interval {glue:text}`one_head_final_low:+.1f` to
+# {glue:text}`one_head_final_high:+.1f`). In the triangle mean it is {glue:text}`one_head_triangle:+.1f`. Joint training ends
+# {glue:text}`joint_over_vcl_final:.1f` points above VCL.
 #
 # **A head a task: VCL remembers, and so does SGD.** The heads add {glue:text}`heads_vcl_final:.1f` points to VCL's final
-# accuracy and {glue:text}`heads_sgd_final:.1f` to that of SGD. So the memory is not due to VCL alone. At equal steps VCL is
-# {glue:text}`full_final:+.1f` points from SGD after 100 steps a task and {glue:text}`long_final:+.1f` after 5,000. Both
-# intervals hold zero. In the triangle mean VCL is ahead after 100 steps, by {glue:text}`full_triangle:.1f` points, since it
-# keeps the first task.
+# accuracy and {glue:text}`heads_sgd_final:.1f` to that of SGD. So the memory is not due to VCL alone. At equal steps the
+# lead of VCL over SGD is {glue:text}`full_final:+.1f` points after 100 steps a task and {glue:text}`long_final:+.1f` after
+# 5,000. Both intervals hold zero. In the triangle mean VCL leads after 100 steps, by {glue:text}`full_triangle:.1f`
+# points, since it keeps the first task.
 #
-# **Fewer, larger steps forget less.** Against batches of 256 points, full batches add
-# {glue:text}`batches_vcl_final:.1f` points to VCL and {glue:text}`batches_sgd_final:.1f` to SGD. A possible reason: Adam
-# moves a weight by at most 0.1 in 100 steps of 0.001, so the network stays near where it was.
+# **Fewer steps forget less.** A hundred full-batch steps end higher than 5,000 steps of 256 points, by
+# {glue:text}`batches_vcl_final:.1f` points with VCL and {glue:text}`batches_sgd_final:.1f` with SGD. A possible reason is
+# that Adam moves a weight by about 0.1 at most in 100 steps of 0.001, so the network stays near where it was.
 #
 # **The public code agrees.** Its one logged run with a head a task, of layers of 256, ends within the range of the ten
 # seeds here.
@@ -125,18 +126,20 @@ Table(
 #    has an output of its own. What does VCL keep?
 #
 # :::{dropdown} Answer
-# EX-V-CLASS
+# Its last task: VCL and SGD both end at 18 %, and joint training at 97 %. VCL's triangle mean is higher, 37 against 33 %, as it
+# keeps a part of the first task for a while.
 # :::
 #
 # 2. Set `rows = ["vcl_single_head", "vcl_coreset", "vcl_coreset_k_centre"]`. Which {term}`coreset` helps more, random points
 #    or {term}`k-centre` points?
 #
 # :::{dropdown} Answer
-# EX-V-CORE
+# On digits both help alike. The final accuracy rises from 81 to 88 % with random and to 87 % with k-centre points.
 # :::
 #
 # 3. Set `epochs = 2`. What do the rows with a head a task lose, and which of them most?
 #
 # :::{dropdown} Answer
-# EX-V-EP
+# VCL with a head a task loses 9 points, from 98 to 90 %. SGD with a head a task loses 4. VCL has not finished learning: just after
+# a task it has 90 % of it right.
 # :::

@@ -271,6 +271,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
     from paper_lib import plan, runs
 
+    values = {"profile": "local"} | _assignments(options.options)
     pieces = plan.load(options.plan).pieces(options.missing)
     if options.dry_run:
         left = [(piece, piece.seconds()) for piece in pieces if not plan.stamp(piece).exists()]
@@ -282,7 +283,6 @@ def _sweep(options: argparse.Namespace) -> int:
         return 0
     if importlib.util.find_spec("snakemake") is None:
         raise ValueError("sweeps need Snakemake: pip install --constraint constraints.txt --editable '.[sweep]'")
-    values = {"profile": "local"} | _assignments(options.options)
     root = plan.PLANS.parent
     if (root / "profiles" / values["profile"]).is_dir():
         values["profile"] = str(root / "profiles" / values["profile"])

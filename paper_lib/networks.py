@@ -21,6 +21,7 @@ from paper_lib import rng
 from paper_lib.checks import one_of
 
 Params = tuple[Tensor, ...]
+Tape = list[tuple[Tensor, Tensor]]
 
 
 MASKS_AT_ONCE = 2_500_000
@@ -43,8 +44,11 @@ class Network(Protocol):
     def init(self, seeds: Sequence[int], device: str | torch.device, dtype: torch.dtype = torch.float32) -> Params:
         """Fresh parameters, each ``(seed, ...)``."""
 
-    def __call__(self, params: Params, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
-        """Outputs ``(seed, n, output)`` for inputs ``(n, *shape)`` shared by the seeds or ``(seed, n, *shape)``."""
+    def __call__(self, params: Params, x: Tensor, masks: Sequence[Tensor] = (), tape: Tape | None = None) -> Tensor:
+        """Outputs ``(seed, n, output)`` for inputs ``(n, *shape)`` shared by the seeds or ``(seed, n, *shape)``.
+
+        Every layer's input and pre-activation are appended to ``tape``.
+        """
 
     def draw_masks(self, streams: Sequence[torch.Generator], steps: int, batch: int) -> tuple[Tensor, ...]:
         """Factors ``(step, seed, batch, *layer)``, 0 or 1/(1 - rate), for each layer that drops; none if none does."""
@@ -76,6 +80,18 @@ def _draw_masks(shapes, rates, streams, steps: int, batch: int) -> tuple[Tensor,
             scaled = kept.to(torch.float32).div_(1 - rate)
             masks.append(scaled.view(len(streams), steps, batch, *shape).transpose(0, 1))
     return tuple(masks)
+
+
+def _layer(h: Tensor, a: Tensor, tape: Tape | None) -> Tensor:
+    """A layer's pre-activation ``h``, noted down with the input ``a`` that it comes from."""
+    if tape is not None:
+        tape.append((a, h))
+    return h
+
+
+def _row(x: Tensor, seed: int) -> Tensor:
+    """One seed's images."""
+    return x if x.dim() == 4 else x[seed]
 
 
 @dataclass(frozen=True)
@@ -113,13 +129,13 @@ class MLP:
         fan_ins = [i for i in self.widths[:-1] for _ in range(2)]
         return _uniform_layers(self.shapes, fan_ins, seeds, device, dtype)
 
-    def __call__(self, params, x, masks=()):
+    def __call__(self, params, x, masks=(), tape=None):
         masks = list(masks)
         h = x.flatten(-len(self.input_shape))
         if h.dim() == 2:
             h = h.expand(params[0].shape[0], *h.shape)
         for layer, rate in enumerate(self._rates()):
-            h = torch.baddbmm(params[2 * layer + 1], h, params[2 * layer])
+            h = _layer(torch.baddbmm(params[2 * layer + 1], h, params[2 * layer]), h, tape)
             if layer < len(self.hidden):
                 h = F.relu(h)
             if masks and rate > 0:
@@ -166,21 +182,30 @@ class CifarNet:
         fan_ins = [f for f in (27, 288, 288, 576, 2304, 512) for _ in range(2)]
         return _uniform_layers(self.shapes, fan_ins, seeds, device, dtype)
 
-    def __call__(self, params, x, masks=()):
+    def __call__(self, params, x, masks=(), tape=None):
         rows = range(params[0].shape[0])
-        return torch.stack(
-            [self._one([p[r] for p in params], x if x.dim() == 4 else x[r], [m[r] for m in masks]) for r in rows]
-        )
+        return torch.stack([self._one([p[r] for p in params], _row(x, r), [m[r] for m in masks], tape) for r in rows])
 
-    def _one(self, p, x, masks):
+    def features(self, params: Params, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
+        """Inputs of the last layer, ``(seed, n, 512)``."""
+        rows = range(params[0].shape[0])
+        return torch.stack([self._trunk([p[r] for p in params], _row(x, r), [m[r] for m in masks]) for r in rows])
+
+    def _one(self, p, x, masks, tape=None):
+        x = self._trunk(p, x, masks, tape)
+        return _layer(torch.addmm(p[11], x, p[10]), x, tape)
+
+    def _trunk(self, p, x, masks, tape=None):
         masks = list(masks)
         for block in range(2):
-            x = F.relu(F.conv2d(x, p[4 * block], p[4 * block + 1], padding=1))
-            x = F.max_pool2d(F.relu(F.conv2d(x, p[4 * block + 2], p[4 * block + 3])), 2)
+            at = 4 * block
+            x = F.relu(_layer(F.conv2d(x, p[at], p[at + 1], padding=1), x, tape))
+            x = F.relu(_layer(F.conv2d(x, p[at + 2], p[at + 3]), x, tape))
+            x = F.max_pool2d(x, 2)
             x = x * masks.pop(0) if masks and self.dropout[block] > 0 else x
-        x = F.relu(torch.addmm(p[9], x.flatten(1), p[8]))
-        x = x * masks.pop(0) if masks and self.dropout[2] > 0 else x
-        return torch.addmm(p[11], x, p[10])
+        x = x.flatten(1)
+        x = F.relu(_layer(torch.addmm(p[9], x, p[8]), x, tape))
+        return x * masks.pop(0) if masks and self.dropout[2] > 0 else x
 
     def draw_masks(self, streams, steps, batch):
         return _draw_masks(_CIFAR_MASKS, self.dropout, streams, steps, batch)

@@ -34,11 +34,11 @@ STYLE = {
 
 
 def card(
-    num_rows: int = 1, num_columns: int = 1, width: float = 5.2, height: float = 3.2, **kwargs: object
+    num_rows: int = 1, num_columns: int = 1, width: float = 5.0, height: float = 3.2, **kwargs: object
 ) -> tuple[Figure, np.ndarray]:
     """An empty white figure and its axes ``(row, column)``; further arguments are those of ``plt.subplots``.
 
-    A page on a phone is 358 pixels wide, so text of 10 points is 9.5 pixels high on a card of 5.2 inches and too small
+    A page on a phone is 358 pixels wide, so text of 10 points is 9.3 pixels high on a card of 5 inches and too small
     on a wider one. Hence two panels abreast at most.
 
     It is closed for pyplot, so that a notebook draws it once: where it is returned.
@@ -284,7 +284,8 @@ def scores(panels: Mapping[str, pd.DataFrame]) -> Figure:
         lowest = np.nan_to_num(lines[["final", "triangle"]].min().min())
         left = 10 * np.floor(lowest / 10 - 0.2) if lowest > 50 else 0
         counts = sorted(set(lines.n))
-        ax.set_title(f"{title},\n{' or '.join(f'{n:.0f}' for n in counts)} seed{'s' * (counts != [1])}")
+        seeds = f"{' or '.join(f'{n:.0f}' for n in counts)} seed{'s' * (counts != [1])}"
+        ax.set_title(f"{title},{' ' if len(panels) == 1 else chr(10)}{seeds}")
         for name, line in lines.iterrows():
             _draw_scores(ax, place[name], line, ROWS[name].style.colour)
             if len(panels) == 1:
@@ -593,7 +594,7 @@ def complete_forgetting(single: Sequence[float], scores: Mapping[str, Sequence[f
         scores: name of a score to its values at ``single``, percent.
         printed: name of a row of the paper to ``(accuracy just learned, value)``, percent.
     """
-    figure, axes = card(1, 1, 6.0, 3.3)
+    figure, axes = card(height=3.8)
     ax = axes[0, 0]
     for (name, values), colour, line in zip(scores.items(), (BLUE, GREY), ("-", "--"), strict=False):
         ax.plot(single, values, color=colour, ls=line, label=name)

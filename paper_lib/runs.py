@@ -347,14 +347,26 @@ def kept(job: Job, seed: int) -> dict[str, np.ndarray]:
 
 
 def tidy(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Scores of records as a long table, a row a number, with the columns ``COLUMNS``; NaN where a seed diverged."""
+    """Records as a long table, a row a number, with the columns ``COLUMNS``.
+
+    Scores of every pair of tasks, NaN where a seed diverged; and what ``learn`` reported of a task as one number, which
+    stands at that task for both.
+    """
     lines = []
+
+    def add(head: list[Any], trained: int, tested: int, metric: str, value: Any) -> None:
+        lines.append([*head, trained, tested, metric, math.nan if value is None else float(value)])
+
     for record in records:
         head = [record[name] for name in COLUMNS[:8]]
         for metric, matrix in record["scores"].items():
             for trained, line in enumerate(matrix, 1):
                 for tested, value in enumerate(line[:trained], 1):
-                    lines.append([*head, trained, tested, metric, math.nan if value is None else float(value)])
+                    add(head, trained, tested, metric, value)
+        for name, values in record.get("info", {}).items():
+            for trained, value in enumerate(values, 1):
+                if not isinstance(value, list):
+                    add(head, trained, trained, f"info: {name}", value)
     return pd.DataFrame(lines, columns=COLUMNS)
 
 

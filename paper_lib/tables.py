@@ -78,6 +78,18 @@ def matrices(table: pd.DataFrame, metric: str = "accuracy") -> dict[str, NDArray
     return {name: found[name] for name in ROWS if name in found}
 
 
+def by_task(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """What a method reported of each task as one number, such as an acceptance rate.
+
+    Returns:
+        Columns ``row, seed, task, value``; without lines where nothing of that name was reported.
+    """
+    mine = table[table["metric"] == f"info: {name}"]
+    return (
+        mine[["row", "seed", "task_trained", "value"]].rename(columns={"task_trained": "task"}).reset_index(drop=True)
+    )
+
+
 def curves(table: pd.DataFrame) -> dict[str, NDArray]:
     """Average accuracy ``P_k`` over the tasks so far, ``(seed, task)``, of every row of a table of one setting."""
     return {name: metrics.average_accuracy(a) for name, a in matrices(table).items()}
@@ -273,7 +285,7 @@ def numbers(table: pd.DataFrame, rows: Iterable[str], suffix: str = "") -> dict[
     """What prose cites of a table of one setting: ``final_ROW`` and ``triangle_ROW``, percent, without rows not run."""
     scores = {"final": by_seed(table), "triangle": by_seed(table, "triangle_mean")}
     return {
-        f"{word}_{row}{suffix}": round(float(found[row].mean()), 2)
+        f"{word}_{row}{suffix}": round(float(found[row].mean()), 4)
         for word, found in scores.items()
         for row in rows
         if row in found

@@ -236,8 +236,8 @@ class Position(NamedTuple):
     Attributes:
         epoch: epochs done, of all phases together.
         step: steps done of the next epoch.
-        total: sum over those steps of their losses, ``(seed,)``.
-        losses: mean loss of the epochs done, ``(seed, epoch)``.
+        total: sum over those steps of their losses, ``(seed,)``, or ``(seed, term)`` of losses of several terms.
+        losses: mean loss of the epochs done, ``(seed, epoch)`` or ``(seed, epoch, term)``.
     """
 
     epoch: Tensor
@@ -250,10 +250,10 @@ class Position(NamedTuple):
         return int(self.epoch) == epoch and int(self.step) == 0
 
 
-def start(num_seeds: int, device: str | torch.device) -> Position:
-    """Where every task begins."""
+def start(num_seeds: int, device: str | torch.device, *terms: int) -> Position:
+    """Where every task begins; ``terms`` is how many a loss has, if they are counted one by one."""
     nothing = torch.zeros((), dtype=torch.int64)
-    return Position(nothing, nothing, torch.zeros(num_seeds, device=device), torch.empty(num_seeds, 0))
+    return Position(nothing, nothing, torch.zeros(num_seeds, *terms, device=device), torch.empty(num_seeds, 0, *terms))
 
 
 class Phase(NamedTuple):
@@ -287,7 +287,7 @@ class Epochs(NamedTuple):
 
     Attributes:
         stepper: its step takes indices ``(seed, batch)``, weights ``(seed, batch)`` and the noise's tapes.
-        total: to which a step adds its losses, ``(seed,)``.
+        total: to which a step adds its losses, ``(seed,)`` or ``(seed, term)``.
         draws: ``(seed, n)`` indices, CPU.
         batch_size: points a step and seed.
         seeds: of the random order and of the noise.

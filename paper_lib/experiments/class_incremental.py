@@ -66,7 +66,7 @@ def numbers() -> dict[str, float | str]:
     for row in ("vcl_single_head", "vcl_coreset", "protocl"):
         cited[f"verdict_{row}"] = paper.verdict(f"{paper.label(row)} on Split-MNIST")
     logs = vcl_split_mnist.beside_public_logs(stored("split_mnist"))
-    return cited | {f"log_{row}": round(float(x), 2) for row, x in logs["log, triangle mean"].items()}
+    return cited | {f"log_{row}": round(float(x), 4) for row, x in logs["log, triangle mean"].items()}
 
 
 def printed_numbers(num_tasks: int = 5) -> pd.DataFrame:

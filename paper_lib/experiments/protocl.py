@@ -76,9 +76,9 @@ def numbers() -> dict[str, float | str]:
         table, lines = stored(dataset), comparison(dataset)
         cited |= tables.numbers(table, ROWS, short)
         against = tables.paired(table, "replay", "protocl")
-        cited |= {f"replay_over_protocl{short}": round(against.mean, 2)}
-        cited |= {f"nll_{row}{short}": round(float(lines.nll[row]), 2) for row in ("protocl", "replay")}
-        cited |= {f"z_{row}{short}": round(float(lines["triangle z"][row]), 1) for row in ("protocl", *PUBLISHED)}
+        cited |= {f"replay_over_protocl{short}": round(against.mean, 4)}
+        cited |= {f"nll_{row}{short}": round(float(lines.nll[row]), 4) for row in ("protocl", "replay")}
+        cited |= {f"z_{row}{short}": round(float(lines["triangle z"][row]), 4) for row in ("protocl", *PUBLISHED)}
     for dataset in MNISTS:
         cited[f"verdict_{dataset}"] = paper.verdict(f"{paper.label('protocl')} on {paper.DATASETS[dataset]}")
     return cited

@@ -166,12 +166,12 @@ def numbers() -> dict[str, float | str]:
         "batches_sgd": "SGD: full batches over 256 points",
     }.items():
         line = found.loc[words].drop("n")
-        cited |= {f"{name}_{column.replace(' ', '_')}": round(float(x), 2) for column, x in line.items()}
+        cited |= {f"{name}_{column.replace(' ', '_')}": round(float(x), 4) for column, x in line.items()}
     for dataset in TOYS:
         lines = differences(stored(dataset))["final"]
-        cited[f"{dataset}_one_head"] = round(float(lines["one head: VCL over SGD"]), 2)
-        cited[f"{dataset}_joint_over_vcl"] = round(float(lines["joint over VCL with one head"]), 2)
-        cited[f"{dataset}_heads_sgd"] = round(float(lines["SGD: a head a task over one"]), 2)
+        cited[f"{dataset}_one_head"] = round(float(lines["one head: VCL over SGD"]), 4)
+        cited[f"{dataset}_joint_over_vcl"] = round(float(lines["joint over VCL with one head"]), 4)
+        cited[f"{dataset}_heads_sgd"] = round(float(lines["SGD: a head a task over one"]), 4)
     return cited | {f"verdict_{name.replace(' ', '_')}": paper.verdict(name) for name in ("one head", "a head a task")}
 
 
