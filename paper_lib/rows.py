@@ -23,9 +23,11 @@ from typing import Any, NamedTuple, get_type_hints
 from paper_lib.checks import near_match, one_of
 from paper_lib.data.stream import DATASETS, make_stream
 from paper_lib.methods import Method
+from paper_lib.methods.fromp import FROMP
 from paper_lib.methods.protocl import ProtoCL, as_published
 from paper_lib.methods.replay import Replay, joint, sgd, single_task
 from paper_lib.methods.sequential_hmc import SequentialHMC
+from paper_lib.methods.sfsvi import SFSVI
 from paper_lib.methods.vcl import VCL, ddm, improved
 
 Settings = Mapping[str, Any]
@@ -217,7 +219,13 @@ BOUNDS = {
     **on(CIFARS, **CIFAR_REPLAY),
 }
 """The bounds beside them share their network and batches."""
-MEMORY_QUICK = {"split_digits": {"epochs": 20}, **on((*MNISTS, *CIFARS), epochs=1)}
+CIFAR_TRAIN_SIZES = {"split_cifar10": (400,) * 5, "split_cifar100": (500,) * 10, "split_cifar10_100": (500,) * 10}
+"""Training points a task of the quick preset, as many of each class: a look, and no result."""
+MEMORY_QUICK = {
+    "split_digits": {"epochs": 20},
+    **on(MNISTS, epochs=1),
+    **{name: {"train_sizes": sizes, "epochs": 4} for name, sizes in CIFAR_TRAIN_SIZES.items()},
+}
 PUBLISHED = {
     name: dataclasses.asdict(as_published(name)) | {"validation_fraction": share}
     for name, share in (
@@ -226,6 +234,44 @@ PUBLISHED = {
     )
 }
 """The release's configuration, which trains on what its fixed split leaves."""
+
+# --- FROMP and S-FSVI, pixels in [0, 1]
+
+FROMP_SETTINGS = {
+    "split_digits": {"hidden": (64,), "epochs": 20, "learning_rate": 1e-3, "memory_per_task": 50},
+    **on(MNISTS),
+    **on(CIFARS, **{"network": "cifarnet", "hidden": (), "epochs": 80, "batch_size": 256, "learning_rate": 1e-3},
+         prior_precision=1e-4, clip=100.0),
+}  # fmt: skip
+"""On the MLP's data sets the public class-incremental runs' (Scannell et al.) on the paper's network and memory, with the
+points of Pan et al.; on CIFAR those of Pan et al.'s task-incremental runs."""
+FROMP_HEADS = {
+    "split_digits": FROMP_SETTINGS["split_digits"] | {"memory_per_task": 20},
+    **on(MNISTS, hidden=(256, 256), epochs=15, batch_size=128, memory_per_task=40),
+}
+"""Pan et al.'s Split-MNIST runs with a head a task."""
+SFSVI_SETTINGS = {
+    "split_digits": {"hidden": (64,), "epochs": 40, "batch_size": 32, "learning_rate": 2e-3, "coreset_per_task": 50},
+    **on(MNISTS),
+    **{
+        name: {
+            **{"network": "cifarnet", "hidden": (), "batch_size": 512, "epochs": (200, *[50] * (tasks - 1))},
+            **{"learning_rate": (5e-4, *[3e-4] * (tasks - 1)), "num_context": (10, 200, *[50] * (tasks - 2))},
+            **{"prior_var": 0.03, "divergence_weight": "normalized", "context": "colours"},
+        }
+        for name, tasks in (("split_cifar10", 5), ("split_cifar100", 10), ("split_cifar10_100", 10))
+    },
+}
+"""Rudner et al.'s: on the MLP's data sets of Split-MNIST with one head, on CIFAR of Split-CIFAR with a head a task."""
+SFSVI_HEADS = {
+    "split_digits": SFSVI_SETTINGS["split_digits"] | {"coreset_per_task": 20},
+    **on(MNISTS, epochs=60, coreset_per_task=40),
+}
+FUNCTION_QUICK = {
+    "split_digits": {},
+    **on(MNISTS, epochs=1),
+    **{name: {"train_sizes": sizes, "epochs": 1} for name, sizes in CIFAR_TRAIN_SIZES.items()},
+}
 
 # --- HMC on the toys: 80 points a blob, 20 chains
 
@@ -347,6 +393,42 @@ def _rows() -> Iterable[Row]:
             style=Style(label, colour, marker, "--"),
             exhibits=("figure_1",),
         )
+    function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT)
+    yield function("fromp", FROMP, FROMP_SETTINGS, scenarios=CLASSES_FIRST, style=Style("FROMP", ORANGE, "^", "-"))
+    yield function(
+        "fromp_random",
+        partial(FROMP, selection="random"),
+        FROMP_SETTINGS,
+        scenarios=CLASSES_FIRST,
+        style=Style("FROMP, random points", ORANGE, "v", ":"),
+    )
+    yield function("sfsvi", SFSVI, SFSVI_SETTINGS, scenarios=CLASSES_FIRST, style=Style("S-FSVI", BLUE, "^", "-"))
+    yield function(
+        "sfsvi_no_coreset",
+        partial(SFSVI, coreset_per_task=0),
+        {
+            name: {k: v for k, v in own.items() if k != "coreset_per_task"} | {"prior_var": 100.0}
+            for name, own in SFSVI_SETTINGS.items()
+        },
+        scenarios=CLASSES_FIRST,
+        style=Style("S-FSVI without a coreset", BLUE, "v", ":"),
+    )
+    yield function(
+        "fromp_multi_head",
+        FROMP,
+        FROMP_HEADS,
+        scenarios=HEAD_A_TASK,
+        style=Style("FROMP, a head a task", ORANGE, "^", "--"),
+        exhibits=("heads",),
+    )
+    yield function(
+        "sfsvi_multi_head",
+        SFSVI,
+        SFSVI_HEADS,
+        scenarios=HEAD_A_TASK,
+        style=Style("S-FSVI, a head a task", BLUE, "^", "--"),
+        exhibits=("heads",),
+    )
     yield memory("protocl", ProtoCL, PROTOCL, style=Style("ProtoCL", GREEN, "o", "-"))
     yield memory(
         "protocl_paper_epochs",
