@@ -5,8 +5,9 @@ from itertools import combinations
 import pandas as pd
 import pytest
 
-from paper_lib import runs
-from paper_lib.experiments import protocl, protocl_tuning
+from paper_lib import runs, sweep
+from paper_lib.experiments import protocl_tuning
+from paper_lib.rows import PROTOCL, PROTOCL_PAPER_EPOCHS, REPLAY, ROWS
 
 each_dataset = pytest.mark.parametrize("dataset", ["split_mnist", "split_fmnist"])
 each_method = pytest.mark.parametrize("method", ["protocl", "replay"])
@@ -15,9 +16,11 @@ each_method = pytest.mark.parametrize("method", ["protocl", "replay"])
 @each_dataset
 @each_method
 def test_reported_settings_won_the_final_round(method, dataset):
-    assert protocl.TUNED[method][dataset] == protocl_tuning.best(method, dataset)
+    stated = {"protocl": PROTOCL, "replay": REPLAY}[method]
+    assert stated[dataset] == ROWS[method].settings[dataset] == protocl_tuning.best(method, dataset)
     if method == "protocl":
-        assert protocl.TUNED["protocl_paper_epochs"][dataset] == protocl_tuning.best(method, dataset, epochs=50)
+        best = protocl_tuning.best(method, dataset, epochs=50)
+        assert PROTOCL_PAPER_EPOCHS[dataset] == ROWS["protocl_paper_epochs"].settings[dataset] == best
 
 
 @each_dataset
@@ -50,16 +53,35 @@ def test_the_trials_that_compare_the_methods_are_as_many_and_as_long():
     mine, other = ([t["epochs"] for t in protocl_tuning.drawn(m, "fewer_epochs")] for m in ("protocl", "replay"))
     assert sorted(mine) == sorted(other)
     assert protocl_tuning.ROUNDS["protocl"] == ("paper_epochs", *protocl_tuning.ROUNDS["replay"])
-    with pytest.raises(ValueError, match=r"preset='paper_epochs' is not one of fewer_epochs"):
-        protocl_tuning.Config(preset="paper_epochs", methods=("replay",))
+    assert "paper_epochs" not in protocl_tuning.ROUNDS["replay"]
 
 
-def test_trials_saw_validation_data_only():
-    table = runs.stored("protocl_tuning")
-    sources = runs.provenance("protocl_tuning")
-    assert {sources[key]["identity"]["stream"]["eval_split"] for key in table.key} == {"validation"}
-    reported = runs.stored("protocl")
-    assert not set(reported.seed) & set(table.seed)
+@each_dataset
+def test_trials_saw_validation_data_only(dataset):
+    table, sources = runs.stored(f"{dataset}-validation"), runs.provenance(f"{dataset}-validation")
+    streams = [sources[key]["identity"]["stream"] for key in table.key.unique()]
+    assert {(s["eval_split"], s["validation_fraction"]) for s in streams} == {("validation", 0.1)}
+    reported = runs.stored(dataset)
+    assert set(reported.split) == {"test"} and not set(reported.seed) & set(table.seed)
+
+
+@each_dataset
+@each_method
+def test_the_stored_trials_are_those_of_the_rounds_and_each_is_a_change_of_the_reported_row(method, dataset):
+    chosen = [one for name in (*protocl_tuning.ROUNDS[method], "final") for one in known(method, dataset, name)]
+    told = {sweep.jobs(one)[0].changes for one in chosen}
+    table = runs.stored(f"{dataset}-validation")
+    assert set(table.changes[table.row == method]) == told
+    for one in chosen:
+        assert one.rows == (method,) and (one.preset, one.split) == ("paper", "validation")
+        assert set(one.seeds) <= set(sweep.stored(one).seed)
+        assert set(one.changes) <= set(ROWS[method].settings[dataset]) | {"epochs"}
+
+
+def known(method, dataset, name):
+    chosen = protocl_tuning.selections(method, dataset, name)
+    assert {one.seeds for one in chosen} == {protocl_tuning.SEEDS[name]}
+    return chosen
 
 
 @pytest.mark.parametrize(

@@ -2,37 +2,46 @@
 
 import pytest
 
-from paper_lib import runs
-from paper_lib.experiments import vcl_split_mnist, vcl_toy_tuning
+from paper_lib import runs, sweep
+from paper_lib.experiments import vcl_toy_tuning
+from paper_lib.rows import ROWS, TOYS, VCL_SETTINGS
+from paper_lib.sweep import Selection
+
+each_dataset = pytest.mark.parametrize("dataset", vcl_toy_tuning.DATASETS)
 
 
-@pytest.mark.parametrize("dataset", vcl_toy_tuning.DATASETS)
+@each_dataset
 def test_reported_settings_won_on_validation_data(dataset):
-    stated = vcl_split_mnist.VCL_SETTINGS[dataset]
-    assert {name: stated[name] for name in vcl_toy_tuning.GRID} == vcl_toy_tuning.best(dataset)
+    for stated in (VCL_SETTINGS[dataset], *(ROWS[row].settings[dataset] for row in vcl_toy_tuning.ROWS)):
+        assert {name: stated[name] for name in vcl_toy_tuning.GRID} == vcl_toy_tuning.best(dataset)
     ranking = vcl_toy_tuning.ranking(dataset)
     assert sorted(ranking.trial) == list(range(len(vcl_toy_tuning.TRIALS))) and set(ranking.n) == {2}
     assert ranking.score.is_monotonic_decreasing
 
 
-def test_trials_saw_neither_test_data_nor_reported_seeds():
-    table, sources = runs.stored("vcl_toy_tuning"), runs.provenance("vcl_toy_tuning")
+@each_dataset
+def test_trials_saw_neither_test_data_nor_reported_seeds(dataset):
+    table, sources = runs.stored(f"{dataset}-validation"), runs.provenance(f"{dataset}-validation")
     assert {sources[key]["identity"]["stream"]["eval_split"] for key in table.key} == {"validation"}
-    assert not set(runs.stored("vcl_split_mnist").seed) & set(table.seed)
+    assert set(table.seed) == set(vcl_toy_tuning.SEEDS)
+    assert not set(runs.stored(dataset).seed) & set(table.seed)
 
 
-def test_trials_differ_from_the_reported_row_in_the_grid_alone():
-    jobs = vcl_toy_tuning.jobs(vcl_toy_tuning.Config(dataset="toy_gaussians"))
-    assert len({str(job.identity("data")) for job in jobs}) == 2 * len(vcl_toy_tuning.TRIALS)
+@each_dataset
+def test_trials_differ_from_the_reported_row_in_the_grid_alone(dataset):
+    jobs = [job for trial in range(len(vcl_toy_tuning.TRIALS)) for job in trial_jobs(dataset, trial)]
+    assert len({str(job.identity("data")) for job in jobs}) == 2 * len(vcl_toy_tuning.TRIALS) == 12
+    reported = {job.row: job for job in sweep.jobs(Selection(dataset, None, "paper", rows=vcl_toy_tuning.ROWS))}
     for job in jobs:
-        row = job.label.rsplit("-", 1)[0]
-        paper = vcl_split_mnist.Config(dataset="toy_gaussians", preset="paper", methods=(row,))
-        (reported,) = vcl_split_mnist.jobs(paper)
-        changed = {n for n, v in vars(job.method).items() if v != getattr(reported.method, n)}
+        mine = reported[job.row]
+        changed = {n for n, v in vars(job.method).items() if v != getattr(mine.method, n)}
         assert changed <= set(vcl_toy_tuning.GRID)
-        assert job.stream["scenario"] == reported.stream["scenario"]
+        assert job.stream["scenario"] == mine.stream["scenario"]
+
+
+def trial_jobs(dataset, trial):
+    return sweep.jobs(vcl_toy_tuning.selection(dataset, trial))
 
 
 def test_only_the_toys_are_tuned():
-    with pytest.raises(ValueError, match=r"split_mnist.*not one of toy_pan, toy_gaussians"):
-        vcl_toy_tuning.Config(dataset="split_mnist")
+    assert vcl_toy_tuning.DATASETS == TOYS == ("toy_pan", "toy_gaussians")
