@@ -1,6 +1,6 @@
 # make reproduce   set up, run every notebook's quick preset, build the book
 # make test        set up, lint, run the fast tests, the notebooks and the strict book build
-# make check       set up, run the slow checks: browser, kill and resume, real data
+# make check       set up, run the slow checks: browser, kill and resume, sweeps, real data
 # make notebooks   execute the notebooks and store them with their outputs; NOTEBOOK=name for one of them
 #
 # PYTHON=python3.12 chooses the interpreter, VENV=path the environment, PIP_ARGS="--index-url ..." where packages come from.
@@ -37,7 +37,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; $(PYTHON) is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12")'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable ".[book,test,browser,flows]"
+	$(RUN) -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable ".[book,test,browser,flows,sweep]"
 	$(RUN) -m pip check
 	touch $@
 

@@ -31,9 +31,11 @@ def stacked(task: Task, spec: Spec, num_seeds: int, steps: int) -> float:
     encoder = CONFIG.encoder(spec)
     trainer = Trainer(CONFIG, state, encoder, pool)
     draws = pool.draws[:, : steps * BATCH]
-    training.train_epoch(trainer.stepper, encoder, draws[:, : 20 * BATCH], BATCH, seeds, (0, 0))
+    noise = training.masks(encoder, BATCH)
+    epochs = training.Epochs(trainer.stepper, trainer.total, draws[:, : 20 * BATCH], BATCH, seeds, noise)
+    *_, (at, _) = epochs.run(state.at, 1, 0)
     start = time.perf_counter()
-    training.train_epoch(trainer.stepper, encoder, draws, BATCH, seeds, (0, 1))
+    *_, (at, _) = epochs._replace(draws=draws).run(at, 2, 0)
     return (time.perf_counter() - start) / steps
 
 

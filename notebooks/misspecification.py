@@ -9,17 +9,30 @@
 # %% [markdown]
 # # Exact inference in a wrong model forgets
 #
-# Does a learner that does Bayes' rule exactly remember its first task? Section 4 of {cite:p}`kessler2023sequential`
-# says: only if its model can express both tasks. Task 1 is $y = x + 1 + \epsilon$ on $[-1, 0)$, task 2 is
-# $y = -x + 1 + \epsilon$ on $[0, 1]$. The model is one line, $y = \phi(x)^\top w + \epsilon$ with
-# $\phi(x) = (1, x)$ and a Gaussian prior, whose posterior of one task is the prior of the next
-# {eq}`eq:linear_regression`.
+# :::{admonition} Answer
+# :class: tip
+# **The paper:** exact inference in a wrong model forgets (Figure 4, no number).\
+# **Here:** a line's error on task 1 rises from 0.011 to 0.090, a mixture's stays.\
+# **Verdict:** reproduced; the limit is 1/12 above the noise of 0.010.
+# :::
 #
-# The paper gives neither the number of points nor the noise; the values below are ours, and the last figure varies
-# them.
+# **Question.** Does a learner that follows Bayes' rule exactly remember its first task? Section 4 of
+# {cite:p}`kessler2023sequential` says: only if its model can express both tasks.
+#
+# Task 1 is $y = x + 1 + \epsilon$ on $[-1, 0)$ and task 2 is $y = -x + 1 + \epsilon$ on $[0, 1]$. The model is one line,
+#
+# $$y = w_0 + w_1 x + \epsilon,$$
+#
+# $$p(w \,|\, \mathcal{D}_{1}, \mathcal{D}_2) \propto p(\mathcal{D}_2 \,|\, w)\; p(w \,|\, \mathcal{D}_1),$$
+#
+# with intercept $w_0$, slope $w_1$, noise $\epsilon$ of variance $1/\beta$, data $\mathcal{D}_t$ of task $t$, and a
+# Gaussian prior on $w$. The posterior is exact {eq}`eq:linear_regression`. The paper states neither the number of points
+# nor the noise; the values below are this book's.
 
-# %%
-from paper_lib import plots
+# %% tags=["hide-input"]
+from IPython.display import Markdown
+
+from paper_lib import interactive, plots
 from paper_lib.analysis import misspecification
 from paper_lib.notebook import from_notebook
 
@@ -30,54 +43,75 @@ prior_var = 1.0  # variance of the prior on intercept and slope
 num_experts = 3  # linear experts in the mixture: one more than there are lines, as their number is not known
 seeds = [0, 1, 2, 3, 4]  # data sets
 
-# %%
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "The paper's Figure 4 (upper row) and the model that it asks for (lower row). At the default settings the line fits task 1, and after task 2 it is the best single line for both tasks, which fits neither. The mixture of linear experts keeps both.", "name": "fig-misspecification-fit"}, "image": {"alt": "Four panels of data and predictive bands. Upper row, one Bayesian line: after task 1 it follows the rising points on the left; after task 2 it is flat at about one half and misses the rising left half and the falling right half. Lower row, linear experts: after task 2 the predictive mean follows both halves."}}
 config = from_notebook(misspecification.Config, globals())
 result = misspecification.run(config)
-
-# %% [markdown]
-# ## Figure 4, and the model that it asks for
-#
-# The paper's figure is the upper row: the line fits task 1, and after task 2 it is the best single line for both,
-# which fits neither. Nothing is approximated; it is what a fit to all data at once gives. The lower row is the
-# well-specified model that the paper names, a mixture of linear regressors. To predict at $x$ it must know which line
-# holds there, so an expert also owns a region of inputs. Its posterior is variational and is handed from task to task
-# in the same way.
-
-# %% mystnb={"image": {"alt": "Four panels of data and predictive bands. Upper row, one Bayesian line: after task 1 it follows the rising points on the left; after task 2 it is flat at about one half and misses the rising left half and the falling right half. Lower row, linear experts: after task 2 the predictive mean follows both halves."}}
 plots.change_point_fit(result.curves, result.data)
 
-# %% [markdown]
-# ## Performance and forgetting
-#
-# With performance $p_{i,j}$ on task $j$ after task $i$, average performance is $P_2 = (p_{2,1} + p_{2,2}) / 2$ (the
-# paper prints the sum here and the mean in its appendix) and the forgetting of task 1 is $p_{1,1} - p_{2,1}$. Both
-# are computed with log likelihood and with minus the squared error, on points that were not used to fit.
+# %% tags=["hide-input"]
+Markdown(misspecification.findings(result, config))
 
-# %% mystnb={"image": {"alt": "Squared error and log likelihood on each task after each task. The line is at the single-task bound on task 1 before task 2 and far from it on both tasks afterwards; the mixture of experts stays at the bound throughout."}}
+# %% [markdown]
+# ## The model that can express both tasks
+#
+# The paper names a mixture of linear regressors. To predict at an input, the mixture must know which line holds there.
+# So each expert owns a region of inputs as well as a line. Its posterior is found by variational inference and is handed
+# from task to task in the same way.
+#
+# Performance is measured on points that were not used to fit, by squared error and by log likelihood.
+
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "Squared error and log likelihood on each task. A model forgets task 1 if its dot in the middle is worse than its dot on the left.", "name": "fig-misspecification-scores"}, "image": {"alt": "Squared error and log likelihood on each task after each task. The line is at the single-task bound on task 1 before task 2 and far from it on both tasks afterwards; the mixture of experts stays at the bound throughout."}}
 plots.change_point_scores(result.scores)
 
-# %%
-mean = misspecification.summarise(result.scores).groupby(["model", "metric"]).mean(numeric_only=True)
-assert (mean.forgetting["line"] > 5 * mean.forgetting["experts"].abs()).all()
-assert (mean.average_performance["line"] < mean.average_performance["experts"]).all()
-
 # %% [markdown]
-# ## How much is forgotten
+# ## More data do not help
 #
-# For many points the line tends to slope 0 and intercept 1/2, and its error on either task exceeds the noise by the
-# variance of the inputs of a task, $1/12$. More data or less noise do not help: they take the error before task 2 to
-# zero and the error after it to $1/12$.
+# For many points the line tends to slope 0 and intercept 1/2. Its error on either task then exceeds the noise by the
+# variance of a task's inputs, $1/12$.
 
-# %% mystnb={"image": {"alt": "Three panels, one a noise level: the line's error on task 1 above the noise against training points, on logarithmic axes. After task 1 it falls towards zero in every panel; after task 2 it levels off at the dashed limit of one twelfth."}}
-excess = misspecification.excess_error(config, (5, 10, 30, 100, 300, 1000, 3000), (1.0, 10.0, 100.0))
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "The line's error on task 1 above the noise. More points take the error before task 2 towards zero and the error after it to 1/12.", "name": "fig-misspecification-excess"}, "image": {"alt": "Two panels, one a noise level: the line's error on task 1 above the noise against training points, on logarithmic axes. After task 1 it falls towards zero in both panels; after task 2 it levels off at the dashed limit of one twelfth."}}
+excess = misspecification.excess_error(config, (5, 10, 30, 100, 300, 1000, 3000), (1.0, 100.0))
 plots.excess_error(excess, misspecification.EXCESS_LIMIT)
 
-# %%
-last = excess[excess.num_points == excess.num_points.max()].groupby("task_trained").excess_mse.mean()
-assert abs(last[2] - misspecification.EXCESS_LIMIT) < 0.01
-assert last[1] < 0.01
+# %% [markdown]
+# ## A figure to play with
+#
+# Move the second task. With slope 1 and height 1 both tasks lie on one line, and nothing is forgotten.
+
+# %% tags=["hide-input"]
+interactive.two_tasks()
 
 # %% [markdown]
-# **What agrees.** The claim holds in both metrics: a misspecified model forgets although its inference is exact, and
-# the model that can express both tasks keeps both. **What to note.** The printed $P_2$ is a sum where the definition
-# is a mean. The mixture is not free of assumptions either: that experts own regions is what lets it predict.
+# ## What agrees, what does not, why
+#
+# **The claim holds in both metrics.** At the default settings the line's forgetting is more than five times that of the
+# mixture, in squared error and in log likelihood. Nothing is approximated in the line: its posterior is that of all
+# data at once.
+#
+# **The printed average is a sum.** Section 4 prints average performance after two tasks as $p_{2,2} + p_{2,1}$, where the paper's
+# Appendix B has the mean. See M5 in {doc}`/notebooks/errata`.
+#
+# **The mixture has assumptions of its own.** That experts own regions of inputs is what lets the mixture predict. The
+# size of a region is known here and not learned.
+#
+# ## Try it
+#
+# 1. Set `num_experts = 1`. What does the mixture become?
+#
+# :::{dropdown} Answer
+# A line with a region that does not matter. Its squared error after task 2 is that of the line.
+# :::
+#
+# 2. Set `noise_precision = 1`. Is forgetting still visible?
+#
+# :::{dropdown} Answer
+# Hardly. With three data sets the line's squared error goes from 1.13 to 1.16: the 1/12 that is lost is small beside
+# noise of variance 1.
+# :::
+#
+# 3. Set `prior_var = 0.001`. Why does the line forget so little?
+#
+# :::{dropdown} Answer
+# It never learned task 1. The prior holds the line near zero, so its error on task 1 is 0.091 before task 2 and 0.097 after it
+# (three data sets). Forgetting is a difference, and a small one may mean that there was little to forget.
+# :::

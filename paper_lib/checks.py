@@ -12,11 +12,17 @@ def near_match(value: object, allowed: Iterable[str]) -> str:
 
     >>> near_match("split_minst", ["split_mnist", "split_fmnist"])
     " (did you mean 'split_mnist'?)"
-    >>> near_match("zebra", ["split_mnist"])
-    ''
+    >>> near_match("SplitMNIST", ["split_mnist"]), near_match("zebra", ["split_mnist"])
+    (" (did you mean 'split_mnist'?)", '')
     """
-    found = difflib.get_close_matches(str(value), list(allowed), n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    plain = {_letters(name): name for name in allowed}
+    found = difflib.get_close_matches(_letters(str(value)), plain, n=1)
+    return f" (did you mean {plain[found[0]]!r}?)" if found else ""
+
+
+def _letters(name: str) -> str:
+    """A name without what is easily got wrong: case, and how its words are joined."""
+    return name.casefold().replace("_", "").replace("-", "")
 
 
 def one_of(name: str, value: object, allowed: Iterable[str]) -> str:

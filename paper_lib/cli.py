@@ -72,6 +72,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(command=_run)
 
+    swept = commands.add_parser("sweep", help="run a plan's pieces with Snakemake, those that are done left out")
+    swept.add_argument("plan", metavar="PLAN", help="a name of plans/, such as quick, or the path of a file")
+    swept.add_argument("--dry-run", action="store_true", help="say what would run, and how long by earlier runs")
+    swept.add_argument("--missing", action="store_true", help="only what the tables under results/ lack")
+    swept.add_argument(
+        "options",
+        metavar="key=value",
+        nargs="*",
+        help="profile=local, gpus, slurm or a folder, and Snakemake's own such as cores=2, jobs=100, resources=gpu=4",
+    )
+    swept.set_defaults(command=_sweep)
+
     show = commands.add_parser("list", help="list chapters and rows, or what one of them takes")
     show.add_argument("names", metavar="NAME", nargs="*", help="a chapter or a row; default: all")
     show.set_defaults(command=_list)
@@ -82,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         "parameters",
         metavar="key=value",
         nargs="*",
-        help="dataset=..., rows=..., scenario=..., seeds=...; of export also format=csv, latex or json",
+        help="dataset=..., row=..., scenario=... and other columns; of export also format=csv, latex or json",
     )
     results.set_defaults(command=_results)
 
@@ -252,30 +264,52 @@ def _described(config_type: type, name: str) -> str:
     return " ".join(words)
 
 
+def _sweep(options: argparse.Namespace) -> int:
+    """Hand a plan to Snakemake, or say what it would run."""
+    import importlib.util
+    import subprocess
+
+    from paper_lib import plan, runs
+
+    values = {"profile": "local"} | _assignments(options.options)
+    pieces = plan.load(options.plan).pieces(options.missing)
+    if options.dry_run:
+        left = [(piece, piece.seconds()) for piece in pieces if not plan.stamp(piece).exists()]
+        for piece, seconds in left:
+            print(f"{plan.in_words(seconds):>12}  {piece.command}")
+        known = [seconds for _, seconds in left if seconds is not None]
+        unknown = f", and {len(left) - len(known)} that nobody has run yet" if len(left) > len(known) else ""
+        print(f"{len(left)} of {len(pieces)} pieces to run: {plan.in_words(sum(known))} one after another{unknown}")
+        return 0
+    if importlib.util.find_spec("snakemake") is None:
+        raise ValueError("sweeps need Snakemake: pip install --constraint constraints.txt --editable '.[sweep]'")
+    root = plan.PLANS.parent
+    if (root / "profiles" / values["profile"]).is_dir():
+        values["profile"] = str(root / "profiles" / values["profile"])
+    words = [word for name, value in values.items() for word in (f"--{name}", value)]
+    words += ["--config", f"plan={plan.file(options.plan)}", f"missing={'yes' if options.missing else 'no'}"]
+    here = os.environ | {runs.FOLDER_VARIABLE: str(runs.folder().resolve())}  # Snakemake starts in another folder
+    return subprocess.run([sys.executable, "-m", "snakemake", *words], cwd=root, env=here).returncode
+
+
 def _results(options: argparse.Namespace) -> int:
-    """Stored results: a line a row; what the given selection lacks, as commands; or all of them in a file format."""
+    """Stored results: a line a row; what the paper's plan lacks, as commands; or all of them in a file format."""
     import pandas as pd
 
-    from paper_lib import runs, sweep, tables
-    from paper_lib.data.stream import DATASETS
-    from paper_lib.notebook import selection_from
-    from paper_lib.rows import ROWS, shown_in
+    from paper_lib import plan, runs, tables
 
     values = _assignments(options.parameters)
     form = one_of("format", values.pop("format", "csv"), ("csv", "latex", "json"))
+    for name in values:
+        one_of("column", name, runs.NAMES)
     if options.action == "missing":
-        live = sweep.Selection("split_mnist", None, "paper", seeds=tuple(range(10)), rows=shown_in("tables"))
-        for dataset in [values.pop("dataset")] if "dataset" in values else DATASETS:
-            rows = tuple(r for r in ROWS if dataset in ROWS[r].settings and sweep.serves_any(r, dataset))
-            wanted = selection_from(sweep.replace(live, dataset=dataset, rows=rows), values)
-            for job, seeds in sweep.missing(wanted):
-                one = sweep.replace(wanted, rows=(job.row,), seeds=seeds, scenario=job.named["scenario"])
-                print(tables.command(one))
+        wholes = [one for one in plan.load("paper").wholes() if one.has(values)]
+        commands = [left.command for one in wholes if (left := one.missing())]
+        print("\n".join(commands) or "the tables hold all of that kind that plans/paper.py asks for")
         return 0
     parts = [runs.stored(name) for name in runs.tables()]
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=runs.COLUMNS)
     for name, value in values.items():
-        one_of("column", name, runs.NAMES)
         table = table[table[name].isin(value.split(","))]
     if options.action == "list":
         print(score_lines(tables.summary(table)) if len(table) else "no stored results of that kind")

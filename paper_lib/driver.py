@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from paper_lib import metrics
 from paper_lib.data.stream import Stream
 from paper_lib.methods import Method, State
+from paper_lib.progress import Progress
 
 SCORES = {
     "accuracy": metrics.accuracy,
@@ -24,12 +25,16 @@ SCORES = {
 }
 """What is stored for every pair of a task trained and a task tested."""
 
+COPY_SECONDS = 5.0
+"""Time between copies of a state in training, of which an interrupt saves the last."""
+
 
 class Outcome(NamedTuple):
     """What a run over a stream measured.
 
     Attributes:
-        scores: name to ``(seed, task_trained, task_tested)``, NaN above the diagonal.
+        scores: name to ``(seed, task_trained, task_tested)``, NaN above the diagonal and where a seed has diverged;
+            infinite where a label has probability zero.
         info: what ``learn`` reported, name to one ``(seed, ...)`` array a task.
         kept: the arrays of ``learn`` that outlive the run, for each task a mapping from name to ``(seed, ...)``.
         seconds: wall time of training each task, ``(task,)``, all seeds together; NaN where a run was resumed in it.
@@ -39,6 +44,13 @@ class Outcome(NamedTuple):
     info: dict[str, list[np.ndarray]]
     kept: list[dict[str, np.ndarray]]
     seconds: np.ndarray
+
+    @property
+    def diverged(self) -> np.ndarray:
+        """For each seed the task (from 0) after which its predictions were no numbers first; -1 for never."""
+        lost = np.isnan(self.scores["accuracy"]) & np.tri(len(self.seconds), dtype=bool)
+        lost = lost.any(-1)
+        return np.where(lost.any(-1), lost.argmax(-1), -1)
 
 
 def run(
@@ -61,12 +73,20 @@ def run(
         checkpoint: file to save to and to go on from; none is written without it. What a task keeps is written once,
             to a file beside it (``kept_path``). Both are removed at the end by the caller.
         checkpoint_seconds: time between saves inside a task.
-        label: text of the progress bar, shown on a terminal only.
+        label: names the run where its progress is told.
 
     Returns:
-        The outcome. A resumed run has the numbers of an uninterrupted one.
+        The outcome. A resumed run has the numbers of an uninterrupted one. A seed that diverges is part of it to the
+        end, and changes nothing in the others.
+
+    Raises:
+        KeyboardInterrupt: after the last state that was copied is saved, at most seconds old.
     """
-    torch.set_flush_denormal(True)  # Adam's moments of units without data decay into denormals, ten times slower
+    with _flushed_denormals():
+        return _run(method, stream, seeds, device, checkpoint, checkpoint_seconds, label)
+
+
+def _run(method, stream, seeds, device, checkpoint, checkpoint_seconds, label) -> Outcome:
     spec, num_tasks = stream.spec, stream.spec.num_tasks
     state = method.init(spec, seeds, device)
     shape = (len(seeds), num_tasks, num_tasks)
@@ -76,38 +96,67 @@ def run(
     if checkpoint is not None and checkpoint.exists():
         first, state, outcome = load(checkpoint, state, device, identity)
         resumed = True
+    unsaved: tuple[int, State] | None = None  # what an interrupt saves, where it is newer than the checkpoint
 
     held_out = [task.to(device) for task in stream.held_out]
-    with tqdm(total=num_tasks, initial=first, desc=label, disable=None, unit="task") as bar:
-        for task in stream.train[first:]:
-            started = saved = time.perf_counter()
+    with Progress(label, num_tasks, first) as progress:
+        try:
+            for task in stream.train[first:]:
+                started = saved = copied = time.perf_counter()
 
-            def report(running: State, fraction: float, task=task) -> None:
-                nonlocal saved
-                bar.update(task.index + fraction - bar.n)
-                if checkpoint is not None and fraction < 1 and time.perf_counter() - saved >= checkpoint_seconds:
-                    save(checkpoint, task.index, running, outcome, identity)
-                    saved = time.perf_counter()
+                def report(running: State, fraction: float, task=task) -> None:
+                    nonlocal saved, copied, unsaved
+                    progress.show(task.index + fraction)
+                    now = time.perf_counter()
+                    if checkpoint is None or fraction >= 1:
+                        return
+                    if now - saved >= checkpoint_seconds:
+                        save(checkpoint, task.index, running, outcome, identity)
+                        saved = copied = time.perf_counter()
+                        unsaved = None
+                    elif now - copied >= COPY_SECONDS:  # what is reported shares memory with what trains on
+                        copies = {name: leaf.detach().clone() for name, leaf in named_tensors(running)}
+                        unsaved = task.index, _rebuilt(running, copies)
+                        copied = time.perf_counter()
 
-            state, info, kept = method.learn(state, task.to(device), report)
-            if torch.device(device).type == "cuda":
-                torch.cuda.synchronize(device)
-            outcome.seconds[task.index] = np.nan if resumed else time.perf_counter() - started
-            resumed = False
-            for name, value in info.items():
-                outcome.info.setdefault(name, []).append(value.detach().cpu().numpy())
-            outcome.kept.append({name: value.detach().cpu().numpy() for name, value in kept.items()})
-            for tested in held_out[: task.index + 1]:
-                task_id = tested.index if spec.scenario == "task_incremental" else None
-                log_probs = predict(method, state, tested.x, task_id)
-                for name, score in SCORES.items():
-                    outcome.scores[name][:, task.index, tested.index] = score(log_probs, tested.y).cpu().numpy()
-            bar.update(task.index + 1 - bar.n)
-            if checkpoint is not None:
-                if outcome.kept[-1]:
-                    _write(kept_path(checkpoint, task.index), {"identity": np.array(identity), **outcome.kept[-1]})
-                save(checkpoint, task.index + 1, state, outcome, identity)
+                state, info, kept = method.learn(state, task.to(device), report)
+                if torch.device(device).type == "cuda":
+                    torch.cuda.synchronize(device)
+                outcome.seconds[task.index] = np.nan if resumed else time.perf_counter() - started
+                resumed = False
+                for tested in held_out[: task.index + 1]:
+                    task_id = tested.index if spec.scenario == "task_incremental" else None
+                    log_probs = predict(method, state, tested.x, task_id)
+                    for name, score in SCORES.items():
+                        outcome.scores[name][:, task.index, tested.index] = score(log_probs, tested.y).cpu().numpy()
+                    progress.show(task.index + 1)
+                for name, value in info.items():
+                    outcome.info.setdefault(name, []).append(value.detach().cpu().numpy())
+                outcome.kept.append({name: value.detach().cpu().numpy() for name, value in kept.items()})
+                if checkpoint is not None:
+                    if outcome.kept[-1]:
+                        _write(kept_path(checkpoint, task.index), {"identity": np.array(identity), **outcome.kept[-1]})
+                    save(checkpoint, task.index + 1, state, outcome, identity)
+                    unsaved = None
+        except KeyboardInterrupt:
+            if unsaved is not None:
+                save(checkpoint, *unsaved, outcome, identity)
+            raise
     return outcome
+
+
+@contextmanager
+def _flushed_denormals() -> Iterator[None]:
+    """Adam's moments of units without data decay into denormals, with which a CPU is ten times slower.
+
+    Torch sets this for the calling thread, and OpenMP's threads are born with what it has then.
+    """
+    before = bool(torch.full((), 1e-40, dtype=torch.float32).mul(1.0) == 0)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
 
 
 def predict(method: Method, state: State, x: Tensor, task_id: int | None = None, chunk: int = 4096) -> Tensor:
@@ -125,9 +174,9 @@ def save(path: Path, next_task: int, state: State, outcome: Outcome, identity: s
     """Write a checkpoint of the run that ``identity`` names; what past tasks keep has files of its own already."""
     arrays = {f"state/{name}": leaf.detach().cpu().numpy() for name, leaf in named_tensors(state)}
     arrays |= {f"scores/{name}": value for name, value in outcome.scores.items()}
-    arrays |= {f"info/{name}/{t}": v for name, values in outcome.info.items() for t, v in enumerate(values)}
+    arrays |= {f"info/{name}/{t}": v for name, values in outcome.info.items() for t, v in enumerate(values[:next_task])}
     arrays |= {"identity": np.array(identity), "next_task": np.array(next_task), "seconds": outcome.seconds}
-    arrays["kept"] = np.array([t for t, kept in enumerate(outcome.kept) if kept], dtype=np.int64)
+    arrays["kept"] = np.array([t for t, kept in enumerate(outcome.kept[:next_task]) if kept], dtype=np.int64)
     _write(path, arrays)
 
 

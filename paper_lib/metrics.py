@@ -161,19 +161,19 @@ def accuracy(log_probs: Tensor, y: Tensor) -> Tensor:
         y: labels ``(n,)`` int64.
 
     Returns:
-        ``(seed,)`` float64.
+        ``(seed,)`` float64, NaN where a seed's log-probabilities are NaN (a network that diverged).
 
     Raises:
-        ValueError: shapes do not agree, there are no points, or log-probabilities are NaN (a network that diverged).
+        ValueError: shapes do not agree, or there are no points.
     """
-    _check_log_probs(log_probs, y)
-    return (log_probs.argmax(-1) == y).double().mean(-1)
+    diverged = _check_log_probs(log_probs, y)
+    return (log_probs.argmax(-1) == y).double().mean(-1).masked_fill(diverged, np.nan)
 
 
 def negative_log_likelihood(log_probs: Tensor, y: Tensor) -> Tensor:
     """Mean over points of minus the label's log-probability, in nats: arguments and errors as ``accuracy``.
 
-    Infinite where a label has probability zero.
+    Infinite where a label has probability zero. Log-probabilities that do not sum to one are an error.
     """
     _check_log_probs(log_probs, y, normalised=True)
     return -log_probs.gather(-1, y.expand(len(log_probs), -1)[..., None])[..., 0].double().mean(-1)
@@ -191,37 +191,35 @@ def expected_calibration_error(log_probs: Tensor, y: Tensor, num_bins: int = 15)
         num_bins: bins of equal width on [0, 1].
 
     Returns:
-        ``(seed,)`` float64.
+        ``(seed,)`` float64, NaN as ``accuracy``.
 
     Raises:
-        ValueError: as ``accuracy``, or ``num_bins`` is not at least 1.
+        ValueError: as ``negative_log_likelihood``, or ``num_bins`` is not at least 1.
     """
     if num_bins < 1:
         raise ValueError(f"num_bins={num_bins!r} is not at least 1")
-    _check_log_probs(log_probs, y, normalised=True)
-    log_confidence, predicted = log_probs.max(-1)
+    diverged = _check_log_probs(log_probs, y, normalised=True)
+    log_confidence, predicted = log_probs.masked_fill(diverged[:, None, None], 0.0).max(-1)
     confidence = log_confidence.double().exp().clamp(max=1.0)
     gap = (predicted == y).double() - confidence
     bins = (confidence * num_bins).ceil().long() - 1
-    return gap.new_zeros(len(gap), num_bins).scatter_add_(1, bins, gap).abs().sum(-1) / len(y)
+    error = gap.new_zeros(len(gap), num_bins).scatter_add_(1, bins, gap).abs().sum(-1) / len(y)
+    return error.masked_fill(diverged, np.nan)
 
 
-def _check_log_probs(log_probs: Tensor, y: Tensor, normalised: bool = False) -> None:
+def _check_log_probs(log_probs: Tensor, y: Tensor, normalised: bool = False) -> Tensor:
+    """Which seeds have diverged, ``(seed,)``; the others are checked."""
     if log_probs.ndim != 3 or y.ndim != 1 or log_probs.shape[1] != len(y) or len(y) == 0:
         raise ValueError(
             f"log_probs {tuple(log_probs.shape)} and y {tuple(y.shape)} are not (seed, n, unit) and (n,) with n > 0"
         )
     diverged = log_probs.isnan().flatten(1).any(1)
-    if diverged.any():
-        raise ValueError(
-            f"log_probs are NaN for the seeds in places {diverged.nonzero().flatten().tolist()} (from 0): "
-            "training has diverged, as it does with too large a learning rate"
-        )
-    if normalised:
-        total = log_probs.exp().sum(-1)
+    if normalised and not diverged.all():
+        total = log_probs[~diverged].exp().sum(-1)
         worst = total.flatten()[(total - 1).abs().argmax()].item()
         if not abs(worst - 1) < 1e-2:
             raise ValueError(f"log_probs are not normalised: the probabilities of a point sum to {worst:.4g}, not 1")
+    return diverged
 
 
 class Summary(NamedTuple):

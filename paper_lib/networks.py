@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -21,16 +21,34 @@ from paper_lib import rng
 from paper_lib.checks import one_of
 
 Params = tuple[Tensor, ...]
+Tape = list[tuple[Tensor, Tensor]]
+
+
+MASKS_AT_ONCE = 2_500_000
+"""Entries of masks of a seed that lie ready at a time, or else those of one step: no device changes the number."""
 
 
 class Network(Protocol):
-    """What methods rely on."""
+    """What methods rely on.
+
+    Attributes:
+        input_shape: shape of one input.
+        shapes: of one seed's parameters, weight then bias, layer by layer.
+        mask_size: entries of one point's dropout masks.
+    """
+
+    input_shape: tuple[int, ...]
+    shapes: Sequence[tuple[int, ...]]
+    mask_size: int
 
     def init(self, seeds: Sequence[int], device: str | torch.device, dtype: torch.dtype = torch.float32) -> Params:
         """Fresh parameters, each ``(seed, ...)``."""
 
-    def __call__(self, params: Params, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
-        """Outputs ``(seed, n, output)`` for inputs ``(n, *shape)`` shared by the seeds or ``(seed, n, *shape)``."""
+    def __call__(self, params: Params, x: Tensor, masks: Sequence[Tensor] = (), tape: Tape | None = None) -> Tensor:
+        """Outputs ``(seed, n, output)`` for inputs ``(n, *shape)`` shared by the seeds or ``(seed, n, *shape)``.
+
+        Every layer's input and pre-activation are appended to ``tape``.
+        """
 
     def draw_masks(self, streams: Sequence[torch.Generator], steps: int, batch: int) -> tuple[Tensor, ...]:
         """Factors ``(step, seed, batch, *layer)``, 0 or 1/(1 - rate), for each layer that drops; none if none does."""
@@ -64,6 +82,18 @@ def _draw_masks(shapes, rates, streams, steps: int, batch: int) -> tuple[Tensor,
     return tuple(masks)
 
 
+def _layer(h: Tensor, a: Tensor, tape: Tape | None) -> Tensor:
+    """A layer's pre-activation ``h``, noted down with the input ``a`` that it comes from."""
+    if tape is not None:
+        tape.append((a, h))
+    return h
+
+
+def _row(x: Tensor, seed: int) -> Tensor:
+    """One seed's images."""
+    return x if x.dim() == 4 else x[seed]
+
+
 @dataclass(frozen=True)
 class MLP:
     """Fully connected ReLU layers.
@@ -85,18 +115,27 @@ class MLP:
         """Inputs, hidden layers, outputs."""
         return (math.prod(self.input_shape), *self.hidden, self.num_outputs)
 
-    def init(self, seeds, device, dtype=torch.float32):
-        shapes = [s for i, o in pairwise(self.widths) for s in ((i, o), (1, o))]
-        fan_ins = [i for i in self.widths[:-1] for _ in range(2)]
-        return _uniform_layers(shapes, fan_ins, seeds, device, dtype)
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Weight and bias of every layer."""
+        return [s for i, o in pairwise(self.widths) for s in ((i, o), (1, o))]
 
-    def __call__(self, params, x, masks=()):
+    @property
+    def mask_size(self) -> int:
+        """Units that dropout decides on."""
+        return sum(w for w, rate in zip(self.widths[1:], self._rates(), strict=True) if rate > 0)
+
+    def init(self, seeds, device, dtype=torch.float32):
+        fan_ins = [i for i in self.widths[:-1] for _ in range(2)]
+        return _uniform_layers(self.shapes, fan_ins, seeds, device, dtype)
+
+    def __call__(self, params, x, masks=(), tape=None):
         masks = list(masks)
         h = x.flatten(-len(self.input_shape))
         if h.dim() == 2:
             h = h.expand(params[0].shape[0], *h.shape)
         for layer, rate in enumerate(self._rates()):
-            h = torch.baddbmm(params[2 * layer + 1], h, params[2 * layer])
+            h = _layer(torch.baddbmm(params[2 * layer + 1], h, params[2 * layer]), h, tape)
             if layer < len(self.hidden):
                 h = F.relu(h)
             if masks and rate > 0:
@@ -111,6 +150,9 @@ class MLP:
         return (*self.dropout, *[0.0] * num_layers)[:num_layers]
 
 
+_CIFAR_MASKS = ((32, 15, 15), (64, 6, 6), (512,))
+
+
 @dataclass(frozen=True)
 class CifarNet:
     """Four 3x3 convolutions and two linear layers, the network of Zenke et al. 2017 that the paper uses on CIFAR.
@@ -123,32 +165,50 @@ class CifarNet:
     num_outputs: int
     dropout: tuple[float, float, float] = (0.25, 0.25, 0.5)
 
+    input_shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Weight and bias of every layer."""
+        convolutions = [s for o, i in ((32, 3), (32, 32), (64, 32), (64, 64)) for s in ((o, i, 3, 3), (o,))]
+        return [*convolutions, (2304, 512), (1, 512), (512, self.num_outputs), (1, self.num_outputs)]
+
+    @property
+    def mask_size(self) -> int:
+        """Units that dropout decides on."""
+        return sum(math.prod(s) for s, rate in zip(_CIFAR_MASKS, self.dropout, strict=True) if rate > 0)
+
     def init(self, seeds, device, dtype=torch.float32):
-        convolutions = [(32, 3), (32, 32), (64, 32), (64, 64)]
-        shapes = [s for o, i in convolutions for s in ((o, i, 3, 3), (o,))]
-        fan_ins = [9 * i for _, i in convolutions for _ in range(2)]
-        shapes += [(2304, 512), (1, 512), (512, self.num_outputs), (1, self.num_outputs)]
-        fan_ins += [2304, 2304, 512, 512]
-        return _uniform_layers(shapes, fan_ins, seeds, device, dtype)
+        fan_ins = [f for f in (27, 288, 288, 576, 2304, 512) for _ in range(2)]
+        return _uniform_layers(self.shapes, fan_ins, seeds, device, dtype)
 
-    def __call__(self, params, x, masks=()):
+    def __call__(self, params, x, masks=(), tape=None):
         rows = range(params[0].shape[0])
-        return torch.stack(
-            [self._one([p[r] for p in params], x if x.dim() == 4 else x[r], [m[r] for m in masks]) for r in rows]
-        )
+        return torch.stack([self._one([p[r] for p in params], _row(x, r), [m[r] for m in masks], tape) for r in rows])
 
-    def _one(self, p, x, masks):
+    def features(self, params: Params, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
+        """Inputs of the last layer, ``(seed, n, 512)``."""
+        rows = range(params[0].shape[0])
+        return torch.stack([self._trunk([p[r] for p in params], _row(x, r), [m[r] for m in masks]) for r in rows])
+
+    def _one(self, p, x, masks, tape=None):
+        x = self._trunk(p, x, masks, tape)
+        return _layer(torch.addmm(p[11], x, p[10]), x, tape)
+
+    def _trunk(self, p, x, masks, tape=None):
         masks = list(masks)
         for block in range(2):
-            x = F.relu(F.conv2d(x, p[4 * block], p[4 * block + 1], padding=1))
-            x = F.max_pool2d(F.relu(F.conv2d(x, p[4 * block + 2], p[4 * block + 3])), 2)
+            at = 4 * block
+            x = F.relu(_layer(F.conv2d(x, p[at], p[at + 1], padding=1), x, tape))
+            x = F.relu(_layer(F.conv2d(x, p[at + 2], p[at + 3]), x, tape))
+            x = F.max_pool2d(x, 2)
             x = x * masks.pop(0) if masks and self.dropout[block] > 0 else x
-        x = F.relu(torch.addmm(p[9], x.flatten(1), p[8]))
-        x = x * masks.pop(0) if masks and self.dropout[2] > 0 else x
-        return torch.addmm(p[11], x, p[10])
+        x = x.flatten(1)
+        x = F.relu(_layer(torch.addmm(p[9], x, p[8]), x, tape))
+        return x * masks.pop(0) if masks and self.dropout[2] > 0 else x
 
     def draw_masks(self, streams, steps, batch):
-        return _draw_masks([(32, 15, 15), (64, 6, 6), (512,)], self.dropout, streams, steps, batch)
+        return _draw_masks(_CIFAR_MASKS, self.dropout, streams, steps, batch)
 
 
 def build(
@@ -158,7 +218,7 @@ def build(
     one_of("network", kind, ("mlp", "cifarnet"))
     if kind == "mlp":
         return MLP(input_shape, hidden, num_outputs, dropout)
-    if input_shape != (3, 32, 32):
+    if input_shape != CifarNet.input_shape:
         raise ValueError(f"network='cifarnet' takes inputs of shape (3, 32, 32), and these have {input_shape}")
     return CifarNet(num_outputs)
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config")
 
+MOST_SEEDS = 100_000
+"""The longest list that ``start:stop`` may name."""
+
 INJECTED = "# Parameters\n"
 """How the cell begins that papermill puts after a notebook's own parameters."""
 
@@ -235,6 +238,8 @@ def _coerce(name: str, value: object, hint: Any) -> Any:
     """The value as its type, or an error that names both."""
     try:
         return _convert(value, hint)
+    except ParameterError as error:
+        raise ParameterError(f"{name}={value!r}: {error}") from None
     except (ValueError, OverflowError):
         choices = [c for part in _parts(hint) if get_origin(part) is Literal for c in get_args(part)]
         near = near_match(value, map(str, choices))
@@ -294,7 +299,9 @@ def _range(item: object) -> Iterable[object]:
         return [item]
     ends = [_int(end) for end in item.split(":")]
     numbers = range(*ends) if len(ends) <= 3 else _refuse()
-    return numbers if 0 < len(numbers) <= 100_000 else _refuse()
+    if numbers[MOST_SEEDS:]:
+        raise ParameterError(f"more than {MOST_SEEDS} whole numbers; give fewer at a time")
+    return numbers or _refuse()
 
 
 def _refuse() -> Any:
@@ -368,7 +375,7 @@ def _check_device(device: str) -> None:
     if device == "cpu":
         return
     if not re.fullmatch(r"cuda(:\d+)?", device):
-        near = near_match(device, ("cpu", "cuda", "cuda:0"))
+        near = near_match("cuda" if "gpu" in device.casefold() else device, ("cpu", "cuda", "cuda:0"))
         raise ParameterError(f"device={device!r} is not one of cpu, cuda, cuda:N{near}")
     import torch  # heavy, and not needed for the command line's help
 

@@ -34,11 +34,11 @@ STYLE = {
 
 
 def card(
-    num_rows: int = 1, num_columns: int = 1, width: float = 5.2, height: float = 3.2, **kwargs: object
+    num_rows: int = 1, num_columns: int = 1, width: float = 5.0, height: float = 3.2, **kwargs: object
 ) -> tuple[Figure, np.ndarray]:
     """An empty white figure and its axes ``(row, column)``; further arguments are those of ``plt.subplots``.
 
-    A page on a phone is 358 pixels wide, so text of 10 points is 9.5 pixels high on a card of 5.2 inches and too small
+    A page on a phone is 358 pixels wide, so text of 10 points is 9.3 pixels high on a card of 5 inches and too small
     on a wider one. Hence two panels abreast at most.
 
     It is closed for pyplot, so that a notebook draws it once: where it is returned.

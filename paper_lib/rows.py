@@ -23,8 +23,11 @@ from typing import Any, NamedTuple, get_type_hints
 from paper_lib.checks import near_match, one_of
 from paper_lib.data.stream import DATASETS, make_stream
 from paper_lib.methods import Method
+from paper_lib.methods.fromp import FROMP
 from paper_lib.methods.protocl import ProtoCL, as_published
 from paper_lib.methods.replay import Replay, joint, sgd, single_task
+from paper_lib.methods.sequential_hmc import SequentialHMC
+from paper_lib.methods.sfsvi import SFSVI
 from paper_lib.methods.vcl import VCL, ddm, improved
 
 Settings = Mapping[str, Any]
@@ -216,7 +219,13 @@ BOUNDS = {
     **on(CIFARS, **CIFAR_REPLAY),
 }
 """The bounds beside them share their network and batches."""
-MEMORY_QUICK = {"split_digits": {"epochs": 20}, **on((*MNISTS, *CIFARS), epochs=1)}
+CIFAR_TRAIN_SIZES = {"split_cifar10": (400,) * 5, "split_cifar100": (500,) * 10, "split_cifar10_100": (500,) * 10}
+"""Training points a task of the quick preset, as many of each class: a look, and no result."""
+MEMORY_QUICK = {
+    "split_digits": {"epochs": 20},
+    **on(MNISTS, epochs=1),
+    **{name: {"train_sizes": sizes, "epochs": 4} for name, sizes in CIFAR_TRAIN_SIZES.items()},
+}
 PUBLISHED = {
     name: dataclasses.asdict(as_published(name)) | {"validation_fraction": share}
     for name, share in (
@@ -225,6 +234,72 @@ PUBLISHED = {
     )
 }
 """The release's configuration, which trains on what its fixed split leaves."""
+
+# --- FROMP and S-FSVI, pixels in [0, 1]
+
+FROMP_SETTINGS = {
+    "split_digits": {"hidden": (64,), "epochs": 20, "learning_rate": 1e-3, "memory_per_task": 50},
+    **on(MNISTS),
+    **on(CIFARS, **{"network": "cifarnet", "hidden": (), "epochs": 80, "batch_size": 256, "learning_rate": 1e-3},
+         prior_precision=1e-4, clip=100.0),
+}  # fmt: skip
+"""On the MLP's data sets the public class-incremental runs' (Scannell et al.) on the paper's network and memory, with the
+points of Pan et al.; on CIFAR those of Pan et al.'s task-incremental runs."""
+FROMP_HEADS = {
+    "split_digits": FROMP_SETTINGS["split_digits"] | {"memory_per_task": 20},
+    **on(MNISTS, hidden=(256, 256), epochs=15, batch_size=128, memory_per_task=40),
+}
+"""Pan et al.'s Split-MNIST runs with a head a task."""
+SFSVI_SETTINGS = {
+    "split_digits": {"hidden": (64,), "epochs": 40, "batch_size": 32, "learning_rate": 2e-3, "coreset_per_task": 50},
+    **on(MNISTS),
+    **{
+        name: {
+            **{"network": "cifarnet", "hidden": (), "batch_size": 512, "epochs": (200, *[50] * (tasks - 1))},
+            **{"learning_rate": (5e-4, *[3e-4] * (tasks - 1)), "num_context": (10, 200, *[50] * (tasks - 2))},
+            **{"prior_var": 0.03, "divergence_weight": "normalized", "context": "colours"},
+        }
+        for name, tasks in (("split_cifar10", 5), ("split_cifar100", 10), ("split_cifar10_100", 10))
+    },
+}
+"""Rudner et al.'s: on the MLP's data sets of Split-MNIST with one head, on CIFAR of Split-CIFAR with a head a task."""
+SFSVI_HEADS = {
+    "split_digits": SFSVI_SETTINGS["split_digits"] | {"coreset_per_task": 20},
+    **on(MNISTS, epochs=60, coreset_per_task=40),
+}
+FUNCTION_QUICK = {
+    "split_digits": {},
+    **on(MNISTS, epochs=1),
+    **{name: {"train_sizes": sizes, "epochs": 1} for name, sizes in CIFAR_TRAIN_SIZES.items()},
+}
+
+# --- HMC on the toys: 80 points a blob, 20 chains
+
+HMC_TEXT = on(TOYS, toy_points=80)
+"""The paper's text: 1,000 iterations of warm-up and 10,000 more, of which we keep every tenth draw."""
+HMC_ADAPTED = plus(HMC_TEXT, adapt=True, step_size=1e-2, num_draws=500, thin=4)
+"""Step size and masses adapt in the warm-up; 2,000 iterations more then move further than the paper's 10,000."""
+HMC_PUBLISHED = plus(
+    HMC_TEXT,
+    **{"num_warmup": 1001, "num_draws": 800, "thin": 5, "burn_reject": "restart", "include_init": True},
+    **{"start": "shared_net", "regularisation": "floor", "holdout": "rows", "final_rows": 3750},
+    **{"max_components": 50, "average": "logit", "eval_chains": "last"},
+)
+"""The release's command: 5,000 iterations. It tries up to 500 components, which takes days; here the ladder ends at 50."""
+HMC_QUICK = on(
+    TOYS,
+    num_chains=4,
+    num_warmup=150,
+    num_draws=50,
+    thin=2,
+    num_leapfrog=10,
+    adapt=True,
+    step_size=1e-2,
+    max_components=5,
+)
+HMC_QUICK_PUBLISHED = on(
+    TOYS, num_chains=4, num_warmup=150, num_draws=50, thin=2, num_leapfrog=10, max_components=5, final_rows=50
+)
 
 # --- two tasks of unlike size: a hidden layer of 100 units, 600 steps a task, set in experiments/task_imbalance.py
 
@@ -313,11 +388,47 @@ def _rows() -> Iterable[Row]:
             name,
             VCL,
             settings={data: own | dict(width) for data, width in WIDTHS.items()},
-            quick=RECIPE_QUICK,
+            quick=RECIPE_QUICK | on(TOYS, epochs=100),
             scenarios=HEAD_A_TASK,
             style=Style(label, colour, marker, "--"),
             exhibits=("figure_1",),
         )
+    function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT)
+    yield function("fromp", FROMP, FROMP_SETTINGS, scenarios=CLASSES_FIRST, style=Style("FROMP", ORANGE, "^", "-"))
+    yield function(
+        "fromp_random",
+        partial(FROMP, selection="random"),
+        FROMP_SETTINGS,
+        scenarios=CLASSES_FIRST,
+        style=Style("FROMP, random points", ORANGE, "v", ":"),
+    )
+    yield function("sfsvi", SFSVI, SFSVI_SETTINGS, scenarios=CLASSES_FIRST, style=Style("S-FSVI", BLUE, "^", "-"))
+    yield function(
+        "sfsvi_no_coreset",
+        partial(SFSVI, coreset_per_task=0),
+        {
+            name: {k: v for k, v in own.items() if k != "coreset_per_task"} | {"prior_var": 100.0}
+            for name, own in SFSVI_SETTINGS.items()
+        },
+        scenarios=CLASSES_FIRST,
+        style=Style("S-FSVI without a coreset", BLUE, "v", ":"),
+    )
+    yield function(
+        "fromp_multi_head",
+        FROMP,
+        FROMP_HEADS,
+        scenarios=HEAD_A_TASK,
+        style=Style("FROMP, a head a task", ORANGE, "^", "--"),
+        exhibits=("heads",),
+    )
+    yield function(
+        "sfsvi_multi_head",
+        SFSVI,
+        SFSVI_HEADS,
+        scenarios=HEAD_A_TASK,
+        style=Style("S-FSVI, a head a task", BLUE, "^", "--"),
+        exhibits=("heads",),
+    )
     yield memory("protocl", ProtoCL, PROTOCL, style=Style("ProtoCL", GREEN, "o", "-"))
     yield memory(
         "protocl_paper_epochs",
@@ -342,6 +453,34 @@ def _rows() -> Iterable[Row]:
     )
     yield plain(
         "single_task", single_task, scenarios=ANY, style=Style("a network a task (upper bound)", GREY, None, "-.")
+    )
+    hmc = partial(Row, quick=HMC_QUICK, scenarios=("domain_incremental",), exhibits=("hmc",))
+    for name, make, settings, style in (
+        ("hmc", SequentialHMC, HMC_TEXT, Style("HMC, a GMM handed on", VERMILION, "o", "-")),
+        ("hmc_adapted", SequentialHMC, HMC_ADAPTED, Style("HMC, adapted, a GMM handed on", VERMILION, "D", "--")),
+        (
+            *("hmc_gaussian", partial(SequentialHMC, density="gaussian"), HMC_ADAPTED),
+            Style("HMC, adapted, a Gaussian handed on", PURPLE, "v", "--"),
+        ),
+        (
+            *("hmc_realnvp", partial(SequentialHMC, density="realnvp"), HMC_ADAPTED),
+            Style("HMC, adapted, a RealNVP handed on", SKY, "^", "--"),
+        ),
+        (
+            "hmc_exact",
+            partial(SequentialHMC, recursion="exact"),
+            HMC_ADAPTED,
+            Style("HMC, exact recursion", GREEN, "s", "-"),
+        ),
+        ("hmc_joint", partial(SequentialHMC, recursion="joint"), HMC_ADAPTED, Style("joint HMC", BLACK, "+", "--")),
+    ):
+        yield hmc(name, make, settings, style=style)
+    yield hmc(
+        "hmc_as_published",
+        SequentialHMC,
+        HMC_PUBLISHED,
+        quick=HMC_QUICK_PUBLISHED,
+        style=Style("HMC as published", ORANGE, "s", ":"),
     )
     two = partial(
         Row,

@@ -24,11 +24,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,8 @@ NAMES = ["row", "dataset", "scenario", "split", "preset", "changes"]
 COLUMNS = [*NAMES, "key", "seed", "task_trained", "task_tested", "metric", "value"]
 """Columns of every table; tasks count from 1 there, as in the paper."""
 
-_STREAM_DEFAULTS = {n: p.default for n, p in inspect.signature(make_stream).parameters.items() if n != "dataset"}
+STREAM_DEFAULTS = {n: p.default for n, p in inspect.signature(make_stream).parameters.items() if n != "dataset"}
+"""What a stream's options are where nobody says otherwise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Job:
     @property
     def named(self) -> dict[str, Any]:
         """The columns ``NAMES``."""
-        told = {**_STREAM_DEFAULTS, **self.stream}
+        told = {**STREAM_DEFAULTS, **self.stream}
         return {
             **{"row": self.row, "dataset": told["dataset"], "scenario": told["scenario"]},
             **{"split": told["eval_split"], "preset": self.preset, "changes": self.changes},
@@ -110,16 +112,16 @@ class Job:
 
 def _told(stream: Mapping[str, Any]) -> dict[str, Any]:
     """A stream's options as JSON has them, without those at their defaults; data set and scenario always."""
-    told = {n: v for n, v in stream.items() if n == "dataset" or v != _STREAM_DEFAULTS[n]}
-    return json.loads(json.dumps({"scenario": _STREAM_DEFAULTS["scenario"]} | told))
+    told = {n: v for n, v in stream.items() if n == "dataset" or v != STREAM_DEFAULTS[n]}
+    return json.loads(json.dumps({"scenario": STREAM_DEFAULTS["scenario"]} | told))
 
 
 def _table(stream: Mapping[str, Any]) -> str:
     return stream["dataset"] + ("-validation" if stream.get("eval_split") == "validation" else "")
 
 
-def written(changes: Mapping[str, Any]) -> str:
-    """Changed settings as one string, but for seeds of data, which differ within a row.
+def written(changes: Mapping[str, Any], with_seeds: bool = False) -> str:
+    """Changed settings as one string, without the seeds of data, which differ within a row, unless they are asked for.
 
     >>> written({"train_sizes": (100, 50), "epochs": 3, "train_seed": 7})
     'epochs=3 train_sizes=100,50'
@@ -128,7 +130,7 @@ def written(changes: Mapping[str, Any]) -> str:
     def word(value: Any) -> str:
         return ",".join(map(word, value)) if isinstance(value, tuple | list) else str(value)
 
-    return " ".join(f"{n}={word(v)}" for n, v in sorted(changes.items()) if not n.endswith("_seed"))
+    return " ".join(f"{n}={word(v)}" for n, v in sorted(changes.items()) if with_seeds or not n.endswith("_seed"))
 
 
 def folder() -> Path:
@@ -160,7 +162,7 @@ def execute(
         for stack, checkpoint in _stacks(place, seeds):
             label = f"{job.row} on {stream.spec.dataset}"
             if checkpoint.exists():
-                print(f"{label}: seeds {_spans(stack)} go on from their checkpoint", file=_stderr())
+                print(f"{label}: seeds {spans(stack)} go on from their checkpoint", file=_stderr())
             _reset_peak_memory(device)
             started = time.perf_counter()
             outcome = driver.run(
@@ -175,7 +177,7 @@ def execute(
                 _store(job, identity, place, seed, at, outcome, provenance)
             lost = [s for at, s in enumerate(stack) if outcome.diverged[at] >= 0]
             if lost:
-                print(f"{label}: seeds {_spans(lost)} diverged; they are stored as such", file=_stderr())
+                print(f"{label}: seeds {spans(lost)} diverged; they are stored as such", file=_stderr())
             _clear(place, stack)
         mine = [_asked_for(place / f"seed{s}.json", job) for s in seeds]
         _warn_of_other_code(job, [r for r in mine if r["seed"] in reused])
@@ -247,18 +249,19 @@ def _stacks(place: Path, seeds: Sequence[int]) -> list[tuple[tuple[int, ...], Pa
     """
     missing = {s for s in seeds if not (place / f"seed{s}.json").exists()}
     stacks = []
-    for path in sorted(place.glob("seeds*.npz"), key=lambda p: -len(_seeds_of(p))):
+    for path in sorted(place.glob("seeds*.npz"), key=lambda p: (-len(_seeds_of(p)), p.name)):
         own = set(_seeds_of(path))
         if own & missing and own <= set(seeds) and not any(own & set(stack) for stack, _ in stacks):
             stacks.append((_seeds_of(path), path))
             missing -= own
     rest = tuple(sorted(missing))
-    return stacks + ([(rest, place / f"seeds{_spans(rest)}.npz")] if rest else [])
+    return stacks + ([(rest, place / f"seeds{spans(rest)}.npz")] if rest else [])
 
 
-def _spans(seeds: Iterable[int]) -> str:
-    """
-    >>> _spans((0, 1, 2, 7))
+def spans(seeds: Iterable[int]) -> str:
+    """Seeds as a file's name tells them.
+
+    >>> spans((0, 1, 2, 7))
     '0-2,7'
     """
     groups = [[s for _, s in group] for _, group in groupby(enumerate(sorted(seeds)), lambda pair: pair[1] - pair[0])]
@@ -279,12 +282,17 @@ def _seeds_of(checkpoint: Path) -> tuple[int, ...]:
 
 def _clear(place: Path, stack: Sequence[int]) -> None:
     """Remove checkpoints whose seeds all have records, and what kills left half-written of them and of the records."""
-    for path in place.glob("seeds*.npz*"):
-        if all((place / f"seed{s}.json").exists() for s in _seeds_of(path)):
+    done = [p for p in place.glob("seeds*.npz*") if all((place / f"seed{s}.json").exists() for s in _seeds_of(p))]
+    parts = [part for seed in stack for part in place.glob(f"seed{seed}.*.part")]
+    for path in (*done, *parts):
+        if not _in_flight(path):
             path.unlink(missing_ok=True)
-    for seed in stack:
-        for part in place.glob(f"seed{seed}.*.part"):
-            part.unlink(missing_ok=True)
+
+
+def _in_flight(path: Path) -> bool:
+    """Whether another process of this machine is writing a part (Linux tells): two may be given the same seeds."""
+    number = path.name.split(".")[-2]
+    return path.suffix == ".part" and number != str(os.getpid()) and Path("/proc", number).exists()
 
 
 def _warn_of_other_code(job: Job, reused: Sequence[Mapping[str, Any]]) -> None:
@@ -294,7 +302,7 @@ def _warn_of_other_code(job: Job, reused: Sequence[Mapping[str, Any]]) -> None:
     if other:
         print(
             f"{job.row}: {inspect.getsourcefile(type(job.method))} has changed since the records of seeds "
-            f"{_spans(other)} were made; if its numbers move, raise {type(job.method).__name__}.VERSION",
+            f"{spans(other)} were made; if its numbers move, raise {type(job.method).__name__}.VERSION",
             file=_stderr(),
         )
 
@@ -307,7 +315,7 @@ def _code_digest(method_type: Any) -> str:
 
 def _stderr():
     """Where messages go; nowhere if the process was started without it."""
-    return sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    return sys.stderr or open(os.devnull, "w")
 
 
 # --- records and tables
@@ -339,14 +347,26 @@ def kept(job: Job, seed: int) -> dict[str, np.ndarray]:
 
 
 def tidy(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Scores of records as a long table, a row a number, with the columns ``COLUMNS``; NaN where a seed diverged."""
+    """Records as a long table, a row a number, with the columns ``COLUMNS``.
+
+    Scores of every pair of tasks, NaN where a seed diverged; and what ``learn`` reported of a task as one number, which
+    stands at that task for both.
+    """
     lines = []
+
+    def add(head: list[Any], trained: int, tested: int, metric: str, value: Any) -> None:
+        lines.append([*head, trained, tested, metric, math.nan if value is None else float(value)])
+
     for record in records:
         head = [record[name] for name in COLUMNS[:8]]
         for metric, matrix in record["scores"].items():
             for trained, line in enumerate(matrix, 1):
                 for tested, value in enumerate(line[:trained], 1):
-                    lines.append([*head, trained, tested, metric, math.nan if value is None else float(value)])
+                    add(head, trained, tested, metric, value)
+        for name, values in record.get("info", {}).items():
+            for trained, value in enumerate(values, 1):
+                if not isinstance(value, list):
+                    add(head, trained, trained, f"info: {name}", value)
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
@@ -423,7 +443,7 @@ def tabulate(table: str | None = None) -> list[Path]:
 
 def _named(record: Mapping[str, Any], name: Sequence[str]) -> dict[str, str]:
     row, preset, changes = name
-    told = {**_STREAM_DEFAULTS, **record["identity"]["stream"]}
+    told = {**STREAM_DEFAULTS, **record["identity"]["stream"]}
     return {
         **{"row": row, "dataset": told["dataset"], "scenario": told["scenario"]},
         **{"split": told["eval_split"], "preset": preset, "changes": changes},
@@ -471,33 +491,25 @@ def _alike(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 # --- files and provenance
 
 
-class _whole:
-    """A file written in one piece: a kill or a full disk leaves the old one, and nothing half-written."""
+@contextmanager
+def _whole(path: Path, mode: str = "w") -> Iterator[IO]:
+    """A file written in one piece: a kill or a full disk leaves the old one, and nothing half-written.
 
-    def __init__(self, path: Path, mode: str = "w"):
-        self.path, self.part, self.mode = path, path.with_name(f"{path.name}.{os.getpid()}.part"), mode
-
-    def __enter__(self):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self.part.open(self.mode)
-        return self.file
-
-    def __exit__(self, kind, error, traceback):
-        try:
-            if kind is None:
-                self.file.flush()
-                os.fsync(self.file.fileno())
-            self.file.close()
-            if kind is None:
-                self.part.replace(self.path)
-                return
-        except OSError as failure:
-            error = failure
-        if not isinstance(error, OSError):
-            return  # a kill: the part tells where, and the next run clears it
-        self.part.unlink(missing_ok=True)
+    Of a kill its part stays, and the next run clears it.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open(mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
         what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
-        raise OSError(error.errno, f"{what}: {self.path} was not written; {FOLDER_VARIABLE} can name another folder")
+        message = f"{what}: {path} was not written; {FOLDER_VARIABLE} can name another folder"
+        raise OSError(error.errno, message) from error
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -532,10 +544,8 @@ def _provenance(device: str, seeds: Sequence[int], seconds: float) -> dict[str, 
 def _reset_peak_memory(device: str) -> None:
     if torch.device(device).type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    try:
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak counts from here
-    except OSError:
-        pass
 
 
 def _peak_memory() -> int | None:

@@ -99,7 +99,7 @@ def key(ax: Axes, x: float, y: float, names: Sequence[str], step: float) -> None
 
 def filtering_model() -> Figure:
     """Figures 5 and A9: optimal weights drift from step to step, and each step shows one output for its input."""
-    figure, ax = canvas(5.2, 2.9, (-1.6, 9.3), (-3.2, 2.3))
+    figure, ax = canvas(5.0, 2.8, (-1.6, 9.3), (-3.2, 2.3))
     steps = ("t-2", "t-1", "t", "t+1")
     for i, step in enumerate(steps):
         x = 2.0 * i + 0.9
@@ -207,16 +207,16 @@ def scenarios(
         identified: whether each scenario names the task at test time.
     """
     num_tasks, num_classes, num_examples = images.shape[:3]
-    unit, left, width = 0.285, num_examples + 0.25, 3.75  # inches a unit; a unit is the side of an image
+    unit, left, width = 0.272, num_examples + 0.25, 3.75  # inches a unit; a unit is the side of an image
     right, bottom, top_edge = left + width * len(titles), -num_tasks * num_classes, 4.0
-    figure, ax = canvas(unit * (right + 3.7), unit * (top_edge - bottom + 0.1), (0, 1), (0, 1))
+    figure, ax = canvas(unit * (right + 3.9), unit * (top_edge - bottom + 0.1), (0, 1), (0, 1))
     for task in range(num_tasks):
         top = -task * num_classes
         colour = TASK_COLOURS[task]
-        low = (-3.7, top - num_classes + 0.04)
+        low = (-3.9, top - num_classes + 0.04)
         ax.add_patch(Rectangle(low, right - low[0], num_classes - 0.08, facecolor=colour, alpha=0.1, lw=0))
         middle = top - num_classes / 2
-        ax.text(-3.3, middle, f"task {task + 1}", ha="center", va="center", rotation=90, color=colour, weight="bold")
+        ax.text(-3.45, middle, f"task {task + 1}", ha="center", va="center", rotation=90, color=colour, weight="bold")
         for row, name in enumerate(names[task]):
             ax.text(-0.1, top - row - 0.5, name, ha="right", va="center")
             for example in range(num_examples):
@@ -225,7 +225,7 @@ def scenarios(
         for column, named in enumerate(identified):
             x = left + width * column
             for row, y in enumerate(labels[column][task]):
-                ax.text(x + 2.35, top - row - 0.5, f"$y = {y}$", va="center")
+                ax.text(x + 2.42, top - row - 0.5, f"$y = {y}$", va="center")
             ax.text(x + 0.15, middle, f"$t = {task + 1}$" if named else "$t$ hidden", va="center")
     for column, (title, named) in enumerate(zip(titles, identified, strict=True)):
         x = left + width * column
@@ -235,7 +235,7 @@ def scenarios(
         ax.text(x + width / 2, 0.85, rf"$y \in \{{{choices}\}}$", ha="center", va="center")
         ax.plot([x] * 2, [top_edge, bottom], color="white", lw=4, zorder=2)
     ax.text(num_examples / 2, 0.5, "images $x$", ha="center", va="center")
-    blank(ax, (-3.7, right), (bottom - 0.1, top_edge))  # last, as imshow sets limits of its own
+    blank(ax, (-3.9, right), (bottom - 0.1, top_edge))  # last, as imshow sets limits of its own
     return figure
 
 
@@ -263,7 +263,7 @@ def hmc_propagation(num_tasks: int = 3, num_draws: int = 400, seed: int = 0) -> 
         raise ValueError(f"num_tasks={num_tasks} must be 1 to {len(likelihoods)}")
     across, down = 11.5, -8.6  # from a panel's centre to the next one's, in units of a weight
     x_range, y_range = (-3.9, across + 3.3), (down * (num_tasks - 1) - 4.0, 4.4)
-    figure, ax = canvas(5.2, 5.2 * (y_range[1] - y_range[0]) / (x_range[1] - x_range[0]), x_range, y_range)
+    figure, ax = canvas(5.0, 5.0 * (y_range[1] - y_range[0]) / (x_range[1] - x_range[0]), x_range, y_range)
     rng = np.random.default_rng(seed)
     blues = LinearSegmentedColormap.from_list("prior", ["white", SKY, BLUE])
     log_prior = -0.5 * (grid**2).sum(1)

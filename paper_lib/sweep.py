@@ -42,7 +42,7 @@ class Selection:
     split: str = "test"
     seeds: tuple[int, ...] = (0, 1, 2)
     device: str = "cpu"
-    rows: tuple[str, ...] = tuple(ROWS)
+    rows: tuple[str, ...] = tuple(name for name, one in ROWS.items() if "split_digits" in one.settings)
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -79,10 +79,11 @@ def _job(name: str, selection: Selection) -> runs.Job:
             f"task asks for the task's name, and one head for none; {scenario} is served by {others}"
         )
     method, stream = one.build(dataset, selection.preset, selection.changes)
-    plain = one.build(dataset, selection.preset, {})
-    changed = {n: v for n, v in selection.changes.items() if _value(method, stream, n) != _value(*plain, n)}
+    plain, usual = one.build(dataset, selection.preset, {})
     if selection.split == "validation":
-        stream.setdefault("validation_fraction", VALIDATION_FRACTION)
+        for options in (stream, usual):
+            options.setdefault("validation_fraction", VALIDATION_FRACTION)
+    changed = {n: v for n, v in selection.changes.items() if _value(method, stream, n) != _value(plain, usual, n)}
     return runs.Job(
         row=name,
         method=method,
@@ -93,7 +94,7 @@ def _job(name: str, selection: Selection) -> runs.Job:
 
 
 def _value(method: Any, stream: Mapping[str, Any], name: str) -> Any:
-    return getattr(method, name, stream.get(name))
+    return getattr(method, name, stream.get(name, runs.STREAM_DEFAULTS.get(name)))
 
 
 def run(selection: Selection | Iterable[Selection]) -> pd.DataFrame:

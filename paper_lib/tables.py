@@ -78,6 +78,18 @@ def matrices(table: pd.DataFrame, metric: str = "accuracy") -> dict[str, NDArray
     return {name: found[name] for name in ROWS if name in found}
 
 
+def by_task(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """What a method reported of each task as one number, such as an acceptance rate.
+
+    Returns:
+        Columns ``row, seed, task, value``; without lines where nothing of that name was reported.
+    """
+    mine = table[table["metric"] == f"info: {name}"]
+    return (
+        mine[["row", "seed", "task_trained", "value"]].rename(columns={"task_trained": "task"}).reset_index(drop=True)
+    )
+
+
 def curves(table: pd.DataFrame) -> dict[str, NDArray]:
     """Average accuracy ``P_k`` over the tasks so far, ``(seed, task)``, of every row of a table of one setting."""
     return {name: metrics.average_accuracy(a) for name, a in matrices(table).items()}
@@ -100,10 +112,11 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         after the last task, ``n`` seeds and how many ``diverged``.
     """
     lines = []
-    own_data = {k for k, part in table.groupby("key", observed=True) if part.seed.nunique() == 1}
+    # a seed that draws its own training points has a key of its own, and those of a row are one setting
+    drawn = table[table["changes"].str.contains("train_sizes=")]
+    own_data = {k for k, part in drawn.groupby("key", observed=True) if part.seed.nunique() == 1}
     by = [*runs.NAMES, table["key"].where(~table["key"].isin(own_data), "")]
     for group, part in table.groupby(by, sort=False, dropna=False, observed=True):
-        seeds = part.seed.nunique()
         if part.duplicated(["seed", "task_trained", "task_tested", "metric"]).any():
             split = [one for _, one in part.groupby("key", observed=True)]
         else:
@@ -117,7 +130,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
             for name in ("nll", "ece"):
                 if len(a) and (one.metric == name).any():
                     line[name] = float(metrics.final_accuracy(_learned(one, name)[1]).mean())
-            lines.append(line | {"n": len(a), "diverged": seeds - len(a)})
+            lines.append(line | {"n": len(a), "diverged": one.seed.nunique() - len(a)})
     return pd.DataFrame(lines)
 
 
@@ -382,7 +395,7 @@ def command(selection: Selection) -> str:
         **{"rows": ",".join(selection.rows)},
     }
     told = [f"{name}={value}" for name, value in words.items() if value is not None]
-    return " ".join(["paper-lib run", *told, *runs.written(selection.changes).split()])
+    return " ".join(["paper-lib run", *told, *runs.written(selection.changes, with_seeds=True).split()])
 
 
 def source(table: pd.DataFrame) -> str:

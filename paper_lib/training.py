@@ -7,17 +7,26 @@ and replayed. On a CPU the same function is simply called.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from paper_lib import rng
-from paper_lib.networks import Network, Params
+from paper_lib.networks import MASKS_AT_ONCE, Network, Params
 
 STEPS_A_TAPE = 32
-"""Steps drawn and copied at a time: part of what a seed sees, so the same on every device."""
+"""Steps drawn and copied at a time, at most: part of what a seed sees, so the same on every device."""
+
+NORMALS_AT_ONCE = 10_000_000
+"""At most so many normal draws a seed, or else those of one step, lie ready at a time: no device changes the number."""
+
+REPORT_SECONDS = 1.0
+"""Time between reports within an epoch."""
 
 
 class Moments(NamedTuple):
@@ -103,6 +112,11 @@ def tapes(num_steps: int, size: int = STEPS_A_TAPE) -> Iterator[slice]:
         yield slice(start, min(start + size, num_steps))
 
 
+def tape_steps(size: int, at_once: int) -> int:
+    """Steps of a tape that holds at most ``at_once`` numbers a seed, ``size`` a step, or else those of one step."""
+    return max(1, min(STEPS_A_TAPE, at_once // max(1, size)))
+
+
 class Stepper:
     """Runs an in-place step over tapes of inputs, on a GPU as a replayed CUDA graph.
 
@@ -118,7 +132,7 @@ class Stepper:
         self.graph = None
 
     def __call__(self, tapes: Sequence[Tensor]) -> None:
-        """Take ``len(tapes[0])`` steps. Tapes longer than any before are captured anew."""
+        """Take ``len(tapes[0])`` steps."""
         if not self.touched[0].is_cuda:
             for inputs in zip(*tapes, strict=True):
                 self.step(*inputs)
@@ -155,34 +169,174 @@ class Stepper:
                 tensor.copy_(value)
 
 
-def train_epoch(
-    stepper: Stepper,
-    network: Network,
-    draws: Tensor,
-    batch_size: int,
-    seeds: Sequence[int],
-    path: tuple[str | int, ...],
-    drop_partial: bool = False,
-) -> int:
-    """One pass over every seed's draws in its own random order, with dropout masks where the network drops.
+class Noise(NamedTuple):
+    """Random inputs of training steps.
+
+    Attributes:
+        word: begins their addresses, ``(word, task, epoch)``.
+        tape: steps drawn at a time.
+        draw: takes a generator a seed and a number of steps; gives tapes ``(step, seed, ...)``.
+    """
+
+    word: str
+    tape: int
+    draw: Callable[[Sequence[torch.Generator], int], Sequence[Tensor]]
+
+
+def masks(network: Network, batch_size: int) -> Noise:
+    """Dropout masks of a network, none where it drops nothing."""
+    return Noise(
+        "dropout",
+        tape_steps(batch_size * network.mask_size, MASKS_AT_ONCE),
+        lambda streams, steps: network.draw_masks(streams, steps, batch_size),
+    )
+
+
+def normals(num_seeds: int, size: int, steps: int, device: str | torch.device) -> Noise:
+    """Standard normals ``(step, seed, size)``, in one place of memory: the next draw replaces them.
 
     Args:
-        stepper: its step takes indices ``(seed, batch)``, weights ``(seed, batch)`` and the network's masks.
-        network: draws the masks.
+        num_seeds: rows of the place.
+        size: numbers a step and seed.
+        steps: steps of an epoch.
+        device: where they are drawn.
+    """
+    tape = tape_steps(size, NORMALS_AT_ONCE)
+    place = torch.empty(num_seeds, min(tape, steps), size, device=device)
+
+    def draw(streams: Sequence[torch.Generator], steps: int) -> Sequence[Tensor]:
+        return (draw_normals(place[:, :steps], streams).transpose(0, 1),)
+
+    return Noise("noise", tape, draw)
+
+
+def draw_normals(out: Tensor, streams: Sequence[torch.Generator]) -> Tensor:
+    """Fill ``(seed, ...)`` with standard normals, each row from its own generator; on a CPU by all its threads."""
+
+    def fill(row: Tensor, stream: torch.Generator) -> None:
+        with torch.inference_mode(out.is_inference()):  # a mode of the thread, which a new thread does not inherit
+            row.normal_(generator=stream)
+
+    if out.is_cuda or torch.get_num_threads() == 1:
+        list(map(fill, out, streams))
+    else:
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+            list(threads.map(fill, out, streams))
+    return out
+
+
+def seed_parts(num_seeds: int, device: torch.device) -> list[slice]:
+    """Seeds computed at once: all on a GPU, one on a CPU, whose cache holds the activations of one."""
+    return [slice(None)] if device.type == "cuda" else [slice(r, r + 1) for r in range(num_seeds)]
+
+
+class Position(NamedTuple):
+    """How far a task's training has come: what a state needs to go on from there, besides what is trained.
+
+    Attributes:
+        epoch: epochs done, of all phases together.
+        step: steps done of the next epoch.
+        total: sum over those steps of their losses, ``(seed,)``, or ``(seed, term)`` of losses of several terms.
+        losses: mean loss of the epochs done, ``(seed, epoch)`` or ``(seed, epoch, term)``.
+    """
+
+    epoch: Tensor
+    step: Tensor
+    total: Tensor
+    losses: Tensor
+
+    def is_at(self, epoch: int) -> bool:
+        """Whether just so many epochs are done."""
+        return int(self.epoch) == epoch and int(self.step) == 0
+
+
+def start(num_seeds: int, device: str | torch.device, *terms: int) -> Position:
+    """Where every task begins; ``terms`` is how many a loss has, if they are counted one by one."""
+    nothing = torch.zeros((), dtype=torch.int64)
+    return Position(nothing, nothing, torch.zeros(num_seeds, *terms, device=device), torch.empty(num_seeds, 0, *terms))
+
+
+class Phase(NamedTuple):
+    """A part of learning a task with an optimiser of its own.
+
+    Attributes:
+        name: of the method's choice.
+        start: epochs of the task before it.
+        end: epochs of the task up to its end.
+        head: the task whose units it trains.
+    """
+
+    name: str
+    start: int
+    end: int
+    head: int
+
+
+def phases(*parts: tuple[str, int, int]) -> list[Phase]:
+    """Phases one after the other from ``(name, epochs, head)``.
+
+    >>> [(phase.name, phase.start, phase.end) for phase in phases(("a", 3, 0), ("b", 2, 0))]
+    [('a', 0, 3), ('b', 3, 5)]
+    """
+    ends = list(accumulate(epochs for _, epochs, _ in parts))
+    return [Phase(n, end - epochs, end, head) for (n, epochs, head), end in zip(parts, ends, strict=True)]
+
+
+class Epochs(NamedTuple):
+    """Passes over every seed's draws, each seed in a random order of its own.
+
+    Attributes:
+        stepper: its step takes indices ``(seed, batch)``, weights ``(seed, batch)`` and the noise's tapes.
+        total: to which a step adds its losses, ``(seed,)`` or ``(seed, term)``.
         draws: ``(seed, n)`` indices, CPU.
         batch_size: points a step and seed.
-        seeds: of the random order and of the masks.
-        path: address of this epoch's random numbers, such as ``(task, epoch)``.
+        seeds: of the random order and of the noise.
+        noise: further inputs of a step.
         drop_partial: see ``minibatches``.
-
-    Returns:
-        The number of steps taken.
     """
-    device = stepper.touched[0].device
-    order = rng.permutations(draws.shape[1], rng.generators(seeds, "order", *path))
-    index, weight = minibatches(draws.gather(1, order), batch_size, drop_partial)
-    noise = rng.generators(seeds, "dropout", *path, device=device)
-    for part in tapes(len(index)):
-        masks = network.draw_masks(noise, part.stop - part.start, batch_size)
-        stepper((index[part].to(device), weight[part].to(device), *masks))
-    return len(index)
+
+    stepper: Stepper
+    total: Tensor
+    draws: Tensor
+    batch_size: int
+    seeds: Sequence[int]
+    noise: Noise
+    drop_partial: bool = False
+
+    def run(self, at: Position, end: int, task: int) -> Iterator[tuple[Position, float]]:
+        """Train from a position up to an epoch.
+
+        Args:
+            at: where to go on.
+            end: epochs of the task that are done afterwards.
+            task: part of the address of all random numbers; so an order is drawn again, and noise before ``at`` is
+                drawn and thrown away.
+
+        Yields:
+            After each epoch, and about once a second within one, where training is, and the epochs done with their
+            fraction. ``total`` shares memory with the step: whoever keeps it copies.
+        """
+        device, losses, first = self.total.device, at.losses, int(at.step)
+        self.total.copy_(at.total)
+        shown = time.monotonic()
+        for epoch in range(int(at.epoch), end):
+            order = rng.permutations(self.draws.shape[1], rng.generators(self.seeds, "order", task, epoch))
+            index, weight = minibatches(self.draws.gather(1, order), self.batch_size, self.drop_partial)
+            num_steps, streams = len(index), rng.generators(self.seeds, self.noise.word, task, epoch, device=device)
+            for part in tapes(num_steps, self.noise.tape):
+                noise = self.noise.draw(streams, part.stop - part.start)
+                tape = (index[part].to(device), weight[part].to(device), *noise)
+                at_once = part.stop - part.start if device.type == "cuda" else 1
+                for step in range(max(first, part.start), part.stop, at_once):
+                    piece = slice(step - part.start, step - part.start + at_once)
+                    self.stepper([t[piece] for t in tape])
+                    done = min(step + at_once, part.stop)
+                    if done < num_steps and time.monotonic() - shown >= REPORT_SECONDS:
+                        position = Position(torch.tensor(epoch), torch.tensor(done), self.total, losses)
+                        yield position, epoch + done / num_steps
+                        shown = time.monotonic()
+            mean = self.total.cpu()[:, None] / num_steps
+            losses, first = torch.cat([losses, mean.to(losses.dtype)], dim=1), 0
+            self.total.zero_()
+            yield Position(torch.tensor(epoch + 1), torch.tensor(0), self.total, losses), epoch + 1
+            shown = time.monotonic()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from paper_lib import driver
+from paper_lib import driver, training
 from paper_lib.data.stream import SCENARIOS, make_stream
 from paper_lib.methods import Learned, Method, unreported
 from paper_lib.methods.protocl import ProtoCL
@@ -43,6 +43,7 @@ class KilledAt:
     inner: Method
     task: int
     reports: int
+    error: type[BaseException] = Killed
 
     def __repr__(self):
         return repr(self.inner)  # its checkpoints are those of the method that goes on
@@ -58,7 +59,7 @@ class KilledAt:
             report(running, fraction)
             left -= 1
             if task.index == self.task and left == 0:
-                raise Killed
+                raise self.error
 
         return self.inner.learn(state, task, counted)
 
@@ -113,7 +114,7 @@ class Watched:
         return self.inner.init(*arguments)
 
     def learn(self, state, task, report=unreported):
-        self.seen.append((task.index, int(state.epoch)))
+        self.seen.append((task.index, int(state.at.epoch)))
         return self.inner.learn(state, task, report)
 
     def predict(self, *arguments):
@@ -138,6 +139,113 @@ class Keeping:
 
     def predict(self, *arguments):
         return self.inner.predict(*arguments)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_resumed_inside_an_epoch_has_the_numbers_of_an_uninterrupted_one(name, digits, tmp_path, monkeypatch):
+    method, checkpoint = replace(METHODS[name], batch_size=50, epochs=2), tmp_path / "run.npz"
+    monkeypatch.setattr(training, "STEPS_A_TAPE", 2)
+    whole = driver.run(method, digits, SEEDS)
+    monkeypatch.setattr(training, "REPORT_SECONDS", 0)
+    for task, reports in ((0, 3), (1, 8), (1, 1)):  # the third goes on inside an epoch and is killed in it again
+        with pytest.raises(Killed):
+            driver.run(KilledAt(method, task, reports), digits, SEEDS, checkpoint=checkpoint, checkpoint_seconds=0)
+    with np.load(checkpoint) as stored:
+        assert stored["state/.at.step"] > 0
+    assert_same(driver.run(method, digits, SEEDS, checkpoint=checkpoint), whole)
+
+
+@pytest.mark.parametrize("name", ["replay", "protocl", "vcl"])
+def test_a_seed_that_diverges_is_said_to_and_changes_nothing_in_the_others(name, digits):
+    method = METHODS[name]
+    whole = driver.run(method, digits, SEEDS)
+    broken = driver.run(Diverging(method, seed=0, task=2), digits, SEEDS)
+    assert whole.diverged.tolist() == [-1, -1] and broken.diverged.tolist() == [2, -1]
+    for metric, scores in broken.scores.items():
+        np.testing.assert_array_equal(scores[1], whole.scores[metric][1])
+        np.testing.assert_array_equal(scores[0, :2], whole.scores[metric][0, :2])
+        assert np.isnan(scores[0, 2:]).all()
+    np.testing.assert_array_equal(broken.info["loss"][4][1], whole.info["loss"][4][1])
+
+
+@dataclass(frozen=True)
+class Diverging:
+    """A method of which one seed meets a task with parameters that are no numbers."""
+
+    inner: Method
+    seed: int
+    task: int
+
+    def init(self, *arguments):
+        return self.inner.init(*arguments)
+
+    def learn(self, state, task, report=unreported):
+        if task.index == self.task:
+            bad = {place: t.clone() for place, t in driver.named_tensors(state)}
+            for place, tensor in bad.items():
+                if place.startswith((".params", ".posterior")):
+                    tensor[self.seed] = torch.nan
+            state = driver._rebuilt(state, bad)
+        return self.inner.learn(state, task, report)
+
+    def predict(self, *arguments):
+        return self.inner.predict(*arguments)
+
+
+def test_a_label_of_probability_zero_stays_infinite(digits, tmp_path):
+    @dataclass(frozen=True)
+    class Certain(Uniform):
+        def predict(self, state, x, task_id=None):
+            log_probs = torch.full((len(state[0]), len(x), state[0].shape[1]), -torch.inf)
+            log_probs[..., 0] = 0.0
+            return log_probs
+
+    for checkpoint in (tmp_path / "run.npz",) * 2:  # the second time from the checkpoint
+        outcome = driver.run(Certain([]), digits, (0,), checkpoint=checkpoint)
+        assert np.isposinf(outcome.scores["nll"][0][np.tri(5, dtype=bool)]).all()
+        assert outcome.diverged.tolist() == [-1]
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_run_leaves_the_treatment_of_denormals_as_it_was(before, digits):
+    def are_flushed():
+        return bool(torch.full((3,), 1e-40).mul(1.0).view(torch.int32).eq(0).all())
+
+    class Flushing(Uniform):
+        def learn(self, state, task, report=unreported):
+            assert are_flushed()
+            if task.index == 1:
+                raise Killed
+            return super().learn(state, task, report)
+
+    torch.set_flush_denormal(before)
+    try:
+        with pytest.raises(Killed):
+            driver.run(Flushing([]), digits, (0,))
+        assert are_flushed() is before
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_an_interrupt_saves_the_last_state_that_was_copied(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "COPY_SECONDS", 0)
+    checkpoint, learned = tmp_path / "run.npz", []
+    whole = driver.run(REPLAY, digits, SEEDS)
+    for task, reports in ((0, 1), (0, 1), (3, 2)):
+        with pytest.raises(KeyboardInterrupt):
+            driver.run(KilledAt(REPLAY, task, reports, KeyboardInterrupt), digits, SEEDS, checkpoint=checkpoint)
+    assert_same(driver.run(Watched(REPLAY, learned), digits, SEEDS, checkpoint=checkpoint), whole)
+    assert learned == [(3, 2), (4, 0)]
+    monkeypatch.setattr(driver, "predict", interrupted)  # while task 1 is tested: nothing of it counts twice
+    checkpoint.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        driver.run(REPLAY, digits, SEEDS, checkpoint=checkpoint)
+    monkeypatch.undo()
+    assert_same(driver.run(REPLAY, digits, SEEDS, checkpoint=checkpoint), whole)
+
+
+def interrupted(*arguments):
+    raise KeyboardInterrupt
 
 
 def test_what_a_task_keeps_is_written_once_and_read_again(digits, tmp_path):

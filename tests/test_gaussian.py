@@ -235,10 +235,36 @@ def test_prototypes_equal_full_gaussian_conditioning():
             torch.testing.assert_close(unit / updated.precision[seed, c], state.cov)
 
 
+@pytest.mark.parametrize("spread", [1.0, 1e3])
+@pytest.mark.parametrize("norm", [100.0, 300.0, 1000.0])
+def test_prototype_densities_in_float32_are_those_in_float64_far_from_the_origin(norm, spread):
+    """Whether all classes are far out together or each for itself."""
+    g = generator(12, "far")
+    directions = torch.nn.functional.normalize(torch.randn(11, 250, generator=g, dtype=torch.float64))
+    means = norm * directions[:1] + min(spread, norm) * directions[1:]
+    z = (means[:, None] + math.sqrt(0.05) * torch.randn(10, 20, 250, generator=g, dtype=torch.float64)).flatten(0, 1)
+    precision = torch.full((10,), 1e3, dtype=torch.float64)
+    z, precision_mean, precision = z.float(), (precision[:, None] * means).float(), precision.float()
+    found = prototype_log_density(Prototypes(precision, precision_mean), z, 0.05)
+    variance, centres = 0.05 + 1 / precision.double(), precision_mean.double() / precision.double()[:, None]
+    expected = torch.distributions.Normal(centres, variance.sqrt()[:, None]).log_prob(z.double()[:, None]).sum(-1)
+    own = torch.arange(200), torch.arange(10).repeat_interleave(20)
+    torch.testing.assert_close(found[own].double(), expected[own], atol=2e-3, rtol=0)
+    torch.testing.assert_close(found.double().log_softmax(-1), expected.log_softmax(-1), atol=2e-3, rtol=1e-5)
+
+
+def test_prototype_densities_have_a_gradient_at_the_prototype():
+    z = torch.zeros(1, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(
+        prototype_log_density(Prototypes(torch.ones(2), torch.zeros(2, 3)), z, 1.0).sum(), z
+    )
+    assert torch.equal(gradient, torch.zeros(1, 3))
+
+
 def test_prototypes_do_not_depend_on_order_or_batches():
     prototypes, z, _, one_hot = prototypes_and_labels()
     batch = condition_prototypes(prototypes, *class_sums(z, one_hot), 0.05)
-    order = torch.randperm(40, generator=generator(10, "order"))
+    order = torch.randperm(40, generator=generator(10, "order", 0, 0))
     state = prototypes
     for part in order.split(7):
         state = condition_prototypes(state, *class_sums(z[:, part], one_hot[:, part]), 0.05)

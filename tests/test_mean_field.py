@@ -1,6 +1,7 @@
 """Mean-field networks against closed forms, Monte Carlo and finite differences."""
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,8 @@ from torch import distributions as D
 
 from paper_lib.inference import mean_field
 from paper_lib.inference.gaussian import Gaussian, condition_on
-from paper_lib.inference.mean_field import MeanField
+from paper_lib.inference.mean_field import MeanField, Sampler
+from paper_lib.networks import MLP, CifarNet
 
 WIDTHS = (5, 7, 6, 3)
 
@@ -19,6 +21,16 @@ def random_network(seed, num_seeds=2, widths=WIDTHS, log_var=-2.0):
     shapes = [(num_seeds, *s) for i, o in pairwise(widths) for s in ((i, o), (1, o))]
     mean = tuple(torch.randn(s, generator=draws, dtype=torch.float64) for s in shapes)
     return MeanField(mean, tuple(log_var + 0.5 * torch.randn(m.shape, generator=draws, dtype=m.dtype) for m in mean))
+
+
+def network_of(widths):
+    return MLP(widths[:1], widths[1:-1], widths[-1])
+
+
+def drawing_weights(widths, num_samples):
+    """A sampler like ``local_samples`` and the shapes of its noise."""
+    network = network_of(widths)
+    return partial(mean_field.weight_samples, network), mean_field.weight_noise_shapes(network.shapes, num_samples)
 
 
 def single(mean, var):
@@ -74,7 +86,7 @@ def test_outputs_of_a_point_have_one_distribution_under_weight_samples_and_local
         return sample(q.mean, var, x, [torch.randn((1, *s), generator=draws, dtype=torch.float64) for s in shapes])[0]
 
     local = sampled(mean_field.local_samples, mean_field.local_noise_shapes(widths, num_samples, 3))
-    weight = sampled(mean_field.weight_samples, mean_field.weight_noise_shapes(widths, num_samples))
+    weight = sampled(*drawing_weights(widths, num_samples))
     standard_error = math.sqrt(2 / num_samples) * weight.std(0)
     assert ((local.mean(0) - weight.mean(0)).abs() < 5 * standard_error).all()
     torch.testing.assert_close(local.var(0), weight.var(0), rtol=0.04, atol=0.0)
@@ -87,9 +99,11 @@ def test_outputs_of_a_point_have_one_distribution_under_weight_samples_and_local
 def test_weight_samples_are_networks_of_the_drawn_weights():
     q, draws = random_network(6), torch.Generator().manual_seed(7)
     x = torch.randn((2, 4, 5), generator=draws, dtype=torch.float64)
-    shapes = mean_field.weight_noise_shapes(WIDTHS, 3)
+    network = network_of(WIDTHS)
+    shapes = mean_field.weight_noise_shapes(network.shapes, 3)
     noise = [torch.randn((2, *s), generator=draws, dtype=torch.float64) for s in shapes]
-    outputs = mean_field.weight_samples(q.mean, [v.exp() for v in q.log_var], x, noise)
+    outputs = mean_field.weight_samples(network, q.mean, [v.exp() for v in q.log_var], x, noise)
+    noise = [e.view(2, 3, -1, o) for e, o in zip(noise, WIDTHS[1:], strict=True)]
     for seed in range(2):
         for sample in range(3):
             h = x[seed]
@@ -101,6 +115,33 @@ def test_weight_samples_are_networks_of_the_drawn_weights():
                 h = h @ w + b
                 h = h.clamp_min(0) if layer < 2 else h
             torch.testing.assert_close(outputs[seed, sample], h)
+
+
+def test_weight_samples_of_a_convolutional_network_are_that_network_with_drawn_weights():
+    network, draws = CifarNet(3), torch.Generator().manual_seed(12)
+    mean = network.init((0, 1), "cpu")
+    var = [torch.rand(m.shape, generator=draws) * 1e-3 for m in mean]
+    assert [tuple(m.shape[1:]) for m in mean] == network.shapes
+    sampler = Sampler(network, 2, 4, "weight")
+    noise = torch.randn(2, sampler.size, generator=draws)
+    x = torch.randn(2, 4, 3, 32, 32, generator=draws)
+    outputs = sampler(mean, var, x, noise)
+    assert outputs.shape == (2, 2, 4, 3) and not sampler.per_point
+    for seed in range(2):
+        # Layer by layer, both samples of a layer together, weights before biases.
+        rest, drawn = noise[seed], [[], []]
+        for at in range(0, len(mean), 2):
+            count = sum(mean[i][0].numel() for i in (at, at + 1))
+            for sample, row in enumerate(rest[: 2 * count].view(2, count)):
+                weight = mean[at][0].numel()
+                for i, e in ((at, row[:weight]), (at + 1, row[weight:])):
+                    drawn[sample].append(mean[i][seed] + var[i][seed].sqrt() * e.view(mean[i][seed].shape))
+            rest = rest[2 * count :]
+        for sample, params in enumerate(drawn):
+            expected = network([p[None] for p in params], x[seed])[0]
+            torch.testing.assert_close(outputs[seed, sample], expected)
+    shared = mean_field.weight_samples(network, mean, var, x[0], [torch.zeros(2, 2, s) for _, s in sampler.shapes])
+    torch.testing.assert_close(shared[:, 0], network(mean, x[0]))
 
 
 def objective(q, p, num_points, x, y, sample, noise):
@@ -116,7 +157,7 @@ def test_gradient_of_the_bound_is_that_of_finite_differences(name):
     x = torch.randn((2, 4, 5), generator=draws, dtype=torch.float64)
     y = torch.randint(0, 3, (2, 4), generator=draws)
     if name == "weight":
-        sample, shapes = mean_field.weight_samples, mean_field.weight_noise_shapes(WIDTHS, 3)
+        sample, shapes = drawing_weights(WIDTHS, 3)
     else:
         sample = mean_field.local_samples
         shapes = mean_field.local_noise_shapes(WIDTHS, 3, 4 if name == "local" else 1)

@@ -145,9 +145,22 @@ def test_wrong_log_probabilities_are_refused():
         metrics.negative_log_likelihood(log_probs + 1, y)
     with pytest.raises(ValueError, match="num_bins=0"):
         metrics.expected_calibration_error(log_probs, y, 0)
-    log_probs[1, 5, 0] = NAN
-    with pytest.raises(ValueError, match=r"NaN for the seeds in places \[1\]"):
-        metrics.accuracy(log_probs, y)
+
+
+@pytest.mark.parametrize(
+    "score", [metrics.accuracy, metrics.negative_log_likelihood, metrics.expected_calibration_error]
+)
+def test_a_diverged_seed_has_no_score_and_leaves_the_others_theirs(score):
+    log_probs, y = random_log_probs()
+    whole = score(log_probs, y)
+    log_probs[1, 5] = NAN
+    found = score(log_probs, y)
+    assert found.isnan().tolist() == [False, True, False]
+    assert torch.equal(found[[0, 2]], whole[[0, 2]])
+    log_probs[:] = NAN
+    assert score(log_probs, y).isnan().all()
+    with pytest.raises(ValueError, match="n > 0"):
+        score(log_probs[:, :0], y[:0])
 
 
 def test_summary_agrees_with_scipy():

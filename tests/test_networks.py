@@ -86,7 +86,7 @@ def test_outputs_and_gradients_are_those_of_one_module_a_seed(case, training, ow
     network, module_of, shape, n = CASES[case]
     params = tuple(p.requires_grad_() for p in network.init(SEEDS, "cpu", torch.float64))
     x = torch.randn(*([len(SEEDS)] if own_inputs else []), n, *shape, dtype=torch.float64, generator=rng.generator(0))
-    masks = [m[0] for m in network.draw_masks(rng.generators(SEEDS, "dropout"), 1, n)] if training else []
+    masks = [m[0] for m in network.draw_masks(rng.generators(SEEDS, "dropout", 0, 0), 1, n)] if training else []
     out = network(params, x, masks)
     coefficients = torch.randn(out.shape, dtype=torch.float64, generator=rng.generator(1))
     (out * coefficients).sum().backward()
@@ -106,7 +106,7 @@ def test_outputs_and_gradients_are_those_of_one_module_a_seed(case, training, ow
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_masks_keep_units_at_their_rate_independently(rate):
     network = MLP((4,), (40, 10), 2, (rate, 0.0, rate))
-    masks = network.draw_masks(rng.generators(SEEDS, "dropout"), 50, 20)
+    masks = network.draw_masks(rng.generators(SEEDS, "dropout", 0, 0), 50, 20)
     assert [tuple(m.shape) for m in masks] == [(50, 3, 20, 40), (50, 3, 20, 2)]  # none where the rate is 0
     kept = (masks[0] > 0).double()
     torch.testing.assert_close(masks[0].unique(), torch.tensor([0.0, 1 / (1 - rate)]))
@@ -118,7 +118,7 @@ def test_masks_keep_units_at_their_rate_independently(rate):
         ratio = count.var() / (kept.shape[axis] * rate * (1 - rate))
         assert abs(ratio - 1) < 5 * math.sqrt(2 / count.numel())
     assert not torch.equal(masks[0][:, 0], masks[0][:, 1])
-    alone = network.draw_masks(rng.generators(SEEDS[1:2], "dropout"), 50, 20)
+    alone = network.draw_masks(rng.generators(SEEDS[1:2], "dropout", 0, 0), 50, 20)
     assert all(torch.equal(a[:, 0], m[:, 1]) for a, m in zip(alone, masks, strict=True))
 
 
@@ -126,7 +126,7 @@ def test_kept_units_make_up_for_dropped_ones():
     """The mean over masks of a linear network is its output without dropout."""
     network = MLP((3,), (), 4, (0.25,))
     params, x = network.init((0,), "cpu"), torch.ones(1, 3)
-    masks = network.draw_masks(rng.generators((0,), "dropout"), 1, 40_000)
+    masks = network.draw_masks(rng.generators((0,), "dropout", 0, 0), 1, 40_000)
     mean = network(params, x.expand(40_000, 3), [masks[0][0]]).mean(1)
     torch.testing.assert_close(mean, network(params, x)[:, 0], rtol=0.02, atol=0)
 

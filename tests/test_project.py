@@ -63,7 +63,7 @@ def pip_block() -> list[str]:
     return block
 
 
-@pytest.mark.parametrize("group", ["base", "book", "test", "browser", "flows"])
+@pytest.mark.parametrize("group", ["base", "book", "test", "browser", "flows", "sweep"])
 def test_every_dependency_is_pinned_to_a_version_that_it_accepts(group):
     for line in PROJECT["dependencies"] if group == "base" else EXTRAS[group]:
         requirement = Requirement(line)

@@ -12,6 +12,7 @@ from paper_lib import memory as mem
 from paper_lib.data.stream import Spec, Task, make_stream
 from paper_lib.methods import protocl
 from paper_lib.methods.protocl import Evidence, Prior, ProtoCL, as_published, log_joint, observe
+from paper_lib.networks import MLP
 
 GOLDEN = Path(__file__).parent / "data" / "protocl_as_published.npz"
 NOISE_VAR = 0.05
@@ -226,6 +227,30 @@ def test_prediction_changes_nothing_and_can_be_repeated(config, digits):
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(before, driver.named_tensors(state), strict=True))
 
 
+def test_a_batch_larger_than_the_task_is_all_of_it(digits):
+    few = Task(0, digits.train[0].x[:50], digits.train[0].y[:50])
+    losses = []
+    for size in (50, 10**9):
+        config = replace(SMALL, batch_size=size, dropout=0.1)
+        losses.append(config.learn(config.init(digits.spec, (0, 1), "cpu"), few).info["loss"])
+    assert torch.equal(*losses)
+    slotted = replace(SMALL, batch_size=60, posterior="per_slot")  # a posterior a slot, ten of them unused
+    state = slotted.learn(slotted.init(digits.spec, (0,), "cpu"), few).state
+    assert state.evidence.counts.shape[1] == 60 and not state.evidence.counts[:, 50:].any()
+
+
+def test_predicting_with_dropout_draws_masks_of_so_many_points_at_a_time(digits, monkeypatch):
+    config = replace(SMALL, predict_with_dropout=True, dropout=0.3)
+    state = config.learn(config.init(digits.spec, (0, 1), "cpu"), digits.train[0]).state
+    x = digits.held_out[0].x
+    monkeypatch.setattr(protocl, "MASKS_AT_ONCE", 10 * config.encoder(digits.spec).mask_size + 1)
+    drawn, draw = [], MLP.draw_masks
+    monkeypatch.setattr(MLP, "draw_masks", lambda self, g, s, batch: drawn.append(batch) or draw(self, g, s, batch))
+    log_probs = config.predict(state, x)
+    assert sum(drawn) == len(x) == log_probs.shape[1] and max(drawn) == 10
+    assert torch.equal(log_probs, config.predict(state, x))
+
+
 def test_every_test_point_is_predicted_whatever_the_batch(digits):
     """The release leaves out test batches that are not full; here slots go round as often as needed."""
     config = replace(SMALL, posterior="per_slot", batch_size=64)
@@ -328,7 +353,7 @@ def test_one_rate_of_dropout_is_that_of_every_layer_and_a_last_rate_of_0_spares_
     assert torch.equal(learned(0.3), learned((0.3, 0.3)))
     assert not torch.equal(learned(0.3), learned((0.3, 0.0)))
     spared = replace(SMALL, dropout=(0.3, 0.0)).encoder(digits.spec)
-    (mask,) = spared.draw_masks(rng.generators((0,), "dropout"), 1, 5)
+    (mask,) = spared.draw_masks(rng.generators((0,), "dropout", 0, 0), 1, 5)
     assert mask.shape[-1] == SMALL.hidden[0]
 
 

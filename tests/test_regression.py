@@ -28,7 +28,7 @@ X_PRECISION = 12.0  # of inputs that are uniform on an interval of length one
 
 def change_point(n=50, seed=0):
     """Two tasks: y = x + 1 on [-1, 0), then y = -x + 1 on [0, 1]."""
-    g = generator(seed, "change point")
+    g = generator(seed, "change point", 0, 0)
     tasks = []
     for slope in (1.0, -1.0):
         x = -slope * torch.rand(n, generator=g, dtype=F64)

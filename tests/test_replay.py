@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from paper_lib import driver, metrics, rng
+from paper_lib import driver, metrics, rng, training
 from paper_lib.data.stream import Spec, Task, make_stream
 from paper_lib.methods import replay
 from paper_lib.methods.replay import Replay
@@ -82,6 +82,20 @@ def test_without_a_batch_size_an_epoch_is_one_step_over_all_points(digits):
     learned, info, _ = method.learn(state, task)
     torch.testing.assert_close(info["loss"][:, 0], nll)  # of the parameters that the epoch began with
     assert learned.moments.step == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"dropout": 0.3}])
+def test_a_batch_larger_than_the_task_is_all_of_it(settings, digits, monkeypatch):
+    sizes, run = [], training.Epochs.run
+    monkeypatch.setattr(training.Epochs, "run", lambda self, *a: sizes.append(self.batch_size) or run(self, *a))
+    few = Task(0, digits.train[0].x[:50], digits.train[0].y[:50])
+    results = [
+        learned_one(replace(SMALL, batch_size=size, **settings), digits.spec, few, (0, 1)) for size in (50, 51, 10**9)
+    ]
+    assert sizes == [50, 50, 50]
+    for state, info in results[1:]:
+        assert torch.equal(info["loss"], results[0][1]["loss"])
+        assert all(torch.equal(a, b) for a, b in zip(state.params, results[0][0].params, strict=True))
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.25, 2.0])

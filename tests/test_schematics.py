@@ -45,7 +45,7 @@ def test_drawn_on_a_white_card_with_no_text_over_another_or_over_the_edge(name):
             path = line.get_transform().transform_path(line.get_path()).interpolated(50)
             crossed = [text for text, box in boxes if any(box.contains(*point) for point in path.vertices)]
             assert not crossed, "a line runs through a text"
-    assert all(text.get_fontsize() > 9.4 for text in shown) and figure.get_figwidth() <= 5.2, "too small on a phone"
+    assert all(text.get_fontsize() > 9.4 for text in shown) and figure.get_figwidth() <= 5.05, "too small on a phone"
 
 
 def test_the_filter_observes_inputs_and_outputs_and_hides_the_weights():

@@ -31,7 +31,9 @@ def test_every_exhibit_has_a_verdict(exhibit):
 def test_every_printed_number_is_there():
     page = (ROOT / "book" / "reproduction.md").read_text()
     for p in paper.PRINTED:
-        assert re.search(rf"{re.escape(paper.label(p.row))} on {re.escape(paper.DATASETS[p.dataset])}: {p.value:.2f}", page)
+        assert re.search(
+            rf"{re.escape(paper.label(p.row))} on {re.escape(paper.DATASETS[p.dataset])}: {p.value:.2f}", page
+        )
 
 
 def test_without_stored_runs_every_number_is_open(tmp_path, monkeypatch):

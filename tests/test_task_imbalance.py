@@ -149,6 +149,8 @@ def test_stored_runs_show_what_the_chapter_says():
     in_updates = change.xs(ti.SAME_UPDATES, level="design").loc[["sgd", "vcl"]]
     assert (in_updates.below_low * in_updates.below_high < 0).all()
     assert change.above_high["sgd", ti.SAME_UPDATES] < -3
+    sequential = change.loc[["sgd", "vcl"]]
+    assert sequential.above_low.max() < 0 and sequential.below_low.drop(ti.SAME_PASSES, level=1).max() < 0
     ends = ["below_low", "below_high", "above_low", "above_high"]
     assert change.loc[("sgd", ti.SMALLER_FIRST), ends].abs().max() < 3
     assert forgotten["joint"].max() < 1.5 < 20 < change.equal_sizes[["sgd", "vcl"]].min()

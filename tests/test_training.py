@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from paper_lib import rng, training
-from paper_lib.networks import MLP
+from paper_lib.networks import MLP, CifarNet
 
 SEEDS = (0, 4)
 
@@ -65,7 +65,7 @@ def test_an_optimiser_leaves_the_state_that_it_came_from_as_it_was():
 
 @pytest.mark.parametrize(("n", "batch", "steps"), [(10, 4, 3), (12, 4, 3), (3, 5, 1), (1, 1, 1)])
 def test_minibatches_hold_every_point_once_and_filling_has_no_weight(n, batch, steps):
-    order = rng.permutations(n, rng.generators(SEEDS, "order")) + 100
+    order = rng.permutations(n, rng.generators(SEEDS, "order", 0, 0)) + 100
     index, weight = training.minibatches(order, batch)
     assert index.shape == weight.shape == (steps, 2, batch)
     for row in range(2):
@@ -88,6 +88,24 @@ def test_tapes_cover_an_epoch_in_order_and_the_first_is_the_longest(n):
     assert [i for part in parts for i in range(part.start, part.stop)] == list(range(n))
     lengths = [part.stop - part.start for part in parts]
     assert max(lengths) == lengths[0] <= training.STEPS_A_TAPE
+
+
+def test_masks_of_a_large_network_lie_ready_a_step_at_a_time_and_those_of_the_stored_runs_a_tape():
+    """What a seed sees depends on neither device nor neighbours; ten seeds of CifarNet take 50 MB and not 1.5 GiB."""
+    noise = training.masks(CifarNet(10), 128)
+    assert noise.tape == 1 and training.masks(CifarNet(10), 32).tape == 7
+    tape = noise.draw(rng.generators(range(2), "dropout", 0, 0), 1)
+    assert sum(t[:, 0].numel() for t in tape) == 128 * CifarNet(10).mask_size == 128 * (32 * 225 + 64 * 36 + 512)
+    for network in (MLP((784,), (200, 200), 128, (0.2,) * 3), MLP((784,), (256,), 128, (0.1,) * 2)):
+        assert training.masks(network, 128).tape == training.STEPS_A_TAPE
+    assert training.masks(MLP((3,), (4,), 2), 10**9).draw(rng.generators((0,), "dropout", 0, 0), 5) == ()
+
+
+def test_a_tape_drawn_after_a_shorter_one_finds_its_place():
+    stepper, average, count = running_mean("cuda" if torch.cuda.is_available() else "cpu")
+    for steps in (1, 3):
+        stepper((torch.ones(steps, 2, device=average.device), torch.ones(steps, 2, device=average.device)))
+    assert count == 4
 
 
 def running_mean(device):
@@ -148,21 +166,37 @@ def test_an_epoch_takes_every_draw_once_in_each_seeds_own_order_with_its_own_mas
     network = MLP((3,), (4,), 2, (0.5,))
     draws = torch.stack([torch.arange(50), torch.arange(100, 150)])
 
-    def epoch(rows, path):
-        seen = []
-        touched = torch.zeros(1)
-        stepper = training.Stepper(lambda *inputs: seen.append([t.clone() for t in inputs]), [touched])
+    def epoch(rows, number):
+        seen, total = [], torch.zeros(len(rows))
+        stepper = training.Stepper(lambda *inputs: seen.append([t.clone() for t in inputs]), [total])
         seeds = tuple(SEEDS[r] for r in rows)
-        steps = training.train_epoch(stepper, network, draws[rows], 1, seeds, path)
-        assert steps == len(seen) == 50
+        epochs = training.Epochs(stepper, total, draws[rows], 1, seeds, training.masks(network, 1))
+        at = training.start(len(rows), "cpu")._replace(epoch=torch.tensor(number))
+        ((at, done),) = epochs.run(at, number + 1, 0)
+        assert at.is_at(number + 1) and done == number + 1 and len(seen) == 50
         return [torch.stack(t) for t in zip(*seen, strict=True)]
 
-    index, weight, masks = epoch([0, 1], (0, 0))
+    index, weight, masks = epoch([0, 1], 0)
     assert torch.equal(index[..., 0].T.sort(1).values, draws) and weight.all()
     assert masks.shape == (50, 2, 1, 4)
     assert not torch.equal(index[:, 0], index[:, 1] - 100)
     for row in (0, 1):
-        alone = epoch([row], (0, 0))
+        alone = epoch([row], 0)
         assert all(torch.equal(a[:, 0], b[:, row]) for a, b in zip(alone, (index, weight, masks), strict=True))
-    later = epoch([0, 1], (0, 1))
+    later = epoch([0, 1], 1)
     assert not torch.equal(later[0], index) and not torch.equal(later[2], masks)
+
+
+def test_threads_draw_what_one_thread_draws():
+    drawn, before = [], torch.get_num_threads()
+    try:
+        for num_threads in (1, 2):
+            torch.set_num_threads(num_threads)
+            with torch.inference_mode():
+                out = torch.empty(5, 3, 40)
+                training.draw_normals(out, rng.generators(range(5), "noise", 0, 0))
+                drawn.append(out)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*drawn)
+    assert (drawn[0].std((1, 2)) - 1).abs().max() < 0.3 and len(drawn[0].unique()) == 600

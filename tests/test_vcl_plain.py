@@ -104,7 +104,7 @@ def plain(method, stream):
         fresh = [torch.full_like(v, method.init_log_var) for v in prior[1]]
         likelihood = method.likelihood_start and t == 0
         uniform = likelihood and method.likelihood_init == "uniform"
-        address = ("init",) if uniform else ("init", t)
+        address = ("init", t) if t else ("init",)
         draws, drawn = rng.generator(SEED, *address), []
         for layer, p in enumerate(prior[0]):
             new, bound = torch.empty(p.shape), len(prior[0][layer // 2 * 2]) ** -0.5  # one over the root of the fan-in

@@ -213,7 +213,7 @@ def findings(recursion: Recursion) -> str:
         abs(total - at_once) / max(1.0, abs(at_once)),
     )
     return (
-        f"In this run, after {len(recursion.log_evidence)} tasks, the sequential posterior has intercept {mean[0]:.3f} "
+        f"In this run ({len(recursion.log_evidence)} tasks in sequence) the last posterior has intercept {mean[0]:.3f} "
         f"and slope {mean[1]:.3f}, and the log evidences of the tasks add up to {total:.2f} nats. Means, covariances "
         f"and the sum of log evidences differ from those of all data at once by "
         f"{'less than 1e-9' if gap < 1e-9 else f'{gap:.1g}'}."

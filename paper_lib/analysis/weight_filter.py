@@ -76,21 +76,6 @@ def run(config: Config) -> Result:
     )
 
 
-def findings(result: Result) -> str:
-    """What a run shows at equal sizes of the tasks, in Markdown."""
-
-    def at_one(table: pd.DataFrame, by: str) -> str:
-        equal = table[table.ratio == 1]
-        return ", ".join(f"{error:.2f} ({name})" for name, error in zip(equal[by], equal.error, strict=True))
-
-    return (
-        "In this run, with as many points of task 2 as of task 1, the error on task 1 is:\n\n"
-        f"- one weight at rest, by the points of task 1: {at_one(result.still, 'num_first')};\n"
-        f"- one weight that drifts, by the points of task 1: {at_one(result.drifting, 'num_first')};\n"
-        f"- two weights: {at_one(result.pairs, 'model')}."
-    )
-
-
 def one_weight(
     num_first: Sequence[int],
     max_ratio: float,

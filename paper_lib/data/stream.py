@@ -72,6 +72,10 @@ class Spec:
         owners = torch.stack([self.task_mask(t) for t in range(self.num_tasks)])
         return (owners[:, :, None] & owners[:, None, :]).any(0)
 
+    def units(self, task_id: int | None) -> list[int]:
+        """Output units that a task trains and predicts: its own where it is named, else all."""
+        return list(self.task_units[task_id] if self.scenario == "task_incremental" else range(self.num_units))
+
     def task_mask(self, task_id: int) -> Tensor:
         """The units of a task, bool ``(unit,)``."""
         mask = torch.zeros(self.num_units, dtype=torch.bool)

@@ -18,6 +18,7 @@ scored on the test set before the grid was extended to what stands here; the cha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -130,6 +131,15 @@ def selections(method: str, dataset: str, preset: str) -> list[Selection]:
         Selection(dataset, SCENARIO, "paper", "validation", SEEDS[preset], rows=(method,), changes=settings)
         for settings in trials(method, dataset, preset).values()
     ]
+
+
+def known(method: str, dataset: str) -> Iterator[Selection]:
+    """The selections of all rounds that the stored trials of the rounds before them determine."""
+    for preset in (*ROUNDS[method], "final"):
+        try:
+            yield from selections(method, dataset, preset)
+        except ValueError:  # a round before it has not been run
+            return
 
 
 @cache

@@ -21,6 +21,7 @@ import pandas as pd
 from paper_lib import runs, sweep
 from paper_lib.checks import one_of
 from paper_lib.metrics import paired_difference
+from paper_lib.rows import ROWS as ROWS_BY_NAME
 from paper_lib.rows import shown_in
 from paper_lib.sweep import Selection, replace
 from paper_lib.tables import Claim, Judgement, holds
@@ -168,6 +169,18 @@ def effect_of_ratio(scores: pd.DataFrame) -> pd.DataFrame:
         rows.append((row, design, by[1.0].mean(), by[1.0].std(), *changes, below.n))
     columns = ["below", "below_low", "below_high", "above", "above_low", "above_high", "n"]
     return pd.DataFrame(rows, columns=["row", "design", "equal_sizes", "equal_sizes_sd", *columns])
+
+
+def effect_in_words(effect: pd.DataFrame) -> pd.DataFrame:
+    """``effect_of_ratio`` to be read, in points: a row a method and design, changes with their intervals."""
+    points = effect.set_index(["row", "design"]).mul(100)
+    names = [f"{ROWS_BY_NAME[f'imbalance_{row}'].style.label}, {design}" for row, design in points.index]
+    shown = pd.DataFrame({"method and design": names})
+    shown["equal sizes"] = [f"{r.equal_sizes:.1f} ± {r.equal_sizes_sd:.1f}" for r in points.itertuples()]
+    for name, end in (("smallest to equal", "below"), ("equal to largest", "above")):
+        columns = points[[end, f"{end}_low", f"{end}_high"]].itertuples(index=False, name=None)
+        shown[name] = [f"{mean:.1f} [{low:.1f}, {high:.1f}]" for mean, low, high in columns]
+    return shown
 
 
 NEEDS = tuple(selections(PAPER))

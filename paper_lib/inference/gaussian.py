@@ -261,8 +261,8 @@ def condition_prototypes(prototypes: Prototypes, counts: Tensor, sums: Tensor, n
 def prototype_log_density(prototypes: Prototypes, z: Tensor, noise_var: float | Tensor) -> Tensor:
     r"""Predictive log density of embeddings under each class, :math:`\log \mathcal N(z; \mu_c, (s^2 + 1/\lambda_c) I)`.
 
-    Source: Kessler et al. 2023, eq:proto_cl_log_post, one factor. The squared distance is expanded, so that its cost is
-    one matrix product.
+    Source: Kessler et al. 2023, eq:proto_cl_log_post, one factor. Distances are summed from differences: expanded into
+    squares and a product, they lose 4 nats in float32 where embeddings of 250 dimensions have a norm of 1000.
 
     Args:
         prototypes: precision ``(..., class)``, precision times mean ``(..., class, dim)``.
@@ -274,11 +274,9 @@ def prototype_log_density(prototypes: Prototypes, z: Tensor, noise_var: float | 
     """
     precision, precision_mean = prototypes
     inverse_var = 1 / (noise_var + 1 / precision)
-    slope = inverse_var / precision  # times precision_mean: the mean over the variance, without forming either
-    squared_mean = precision_mean.square().sum(-1) / precision.square()
-    constant = 0.5 * (z.shape[-1] * (inverse_var.log() - LOG_2PI) - inverse_var * squared_mean)
-    linear = z @ precision_mean.mT * slope[..., None, :]
-    return linear - 0.5 * z.square().sum(-1, keepdim=True) * inverse_var[..., None, :] + constant[..., None, :]
+    distance = torch.cdist(z, precision_mean / precision[..., None], compute_mode="donot_use_mm_for_euclid_dist")
+    log_normaliser = 0.5 * z.shape[-1] * (LOG_2PI - inverse_var.log())
+    return -0.5 * distance.square() * inverse_var[..., None, :] - log_normaliser[..., None, :]
 
 
 def condition_dirichlet(concentration: Tensor, counts: Tensor) -> Tensor:

@@ -251,7 +251,12 @@ def leapfrog(
 
 
 class Sampler:
-    """A run, begun or gone on with.
+    """A run, begun or gone on with, such as inside ``learn``, where a checkpoint may be taken between pieces::
+
+        sampler = Sampler(config, chains, target, seeds, (task.index,))
+        while chains.iteration < config.num_iterations:
+            chains = sampler.advance(500)
+            report(state._replace(chains=chains), int(chains.iteration) / config.num_iterations)
 
     Args:
         config: settings.

@@ -6,26 +6,26 @@ Weights and biases are independent, :math:`q(w) = \prod_i \mathcal N(w_i; m_i, e
 
 for the mean over a minibatch of a data set of :math:`N` points. The expectation is a Monte Carlo average over either
 
-- draws of the weights (``weight_samples``), or
+- draws of the weights of any network (``weight_samples``), or
 - draws of each layer's pre-activations (``local_samples``; Kingma, Salimans and Welling 2015): for inputs :math:`a`
   they are Gaussian with mean :math:`a M + m_b` and variance :math:`a^2 e^V + e^{v_b}`. Noise that differs between
   points lowers the variance of the gradient, and moments of the first layer, 79 % of the weights of a 784-200-200-10
-  network, are the same for every draw and computed once.
+  network, are the same for every draw and computed once. The network is fully connected with ReLU between layers.
 
-Networks are fully connected with ReLU between layers. Parameters are tuples of weight and bias, layer by layer, with
-the seed first; noise is an input. Nothing here waits for a GPU, so all of it can be captured in a CUDA graph.
+Parameters are tuples of weight and bias, layer by layer, with the seed first; noise is an input, and ``Sampler`` cuts
+it from one flat tensor. Nothing here waits for a GPU, so all of it can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from paper_lib.networks import Params
+from paper_lib.networks import Network, Params
 
 VAR_FLOOR = 1e-9
 """Added to the variance of a pre-activation, so that its square root has a gradient where inputs are all zero."""
@@ -41,6 +41,50 @@ class MeanField(NamedTuple):
 
     mean: Params
     log_var: Params
+
+
+def isotropic(shapes: Sequence[tuple[int, ...]], num_seeds: int, var: float, device: str | torch.device) -> MeanField:
+    """Every parameter normal with mean 0 and variance ``var``."""
+    sizes = [(num_seeds, *shape) for shape in shapes]
+    return MeanField(
+        tuple(torch.zeros(size, device=device) for size in sizes),
+        tuple(torch.full(size, math.log(var), device=device) for size in sizes),
+    )
+
+
+def small_means(shapes: Sequence[tuple[int, ...]], streams: Sequence[torch.Generator], device: torch.device) -> Params:
+    """Normal with standard deviation 0.1, truncated at two of them as in Nguyen et al.'s code; a generator a seed."""
+    drawn = []
+    for stream in streams:
+        tensors = [torch.empty(shape) for shape in shapes]
+        drawn.append([torch.nn.init.trunc_normal_(t, 0.0, 0.1, -0.2, 0.2, generator=stream) for t in tensors])
+    return tuple(torch.stack(tensors).to(device) for tensors in zip(*drawn, strict=True))
+
+
+def mapped(function: Callable[[Tensor], Tensor], q: MeanField) -> MeanField:
+    """A function of every tensor."""
+    return MeanField(*(tuple(function(p) for p in group) for group in q))
+
+
+def head(q: MeanField, units: Sequence[int]) -> MeanField:
+    """The network with some of its output units."""
+    return MeanField(*((*g[:-2], g[-2][..., units], g[-1][..., units]) for g in q))
+
+
+def with_head(q: MeanField, part: MeanField, units: Sequence[int]) -> MeanField:
+    """Copies of a part's trunk and of ``q``'s output units, those of the part in the place of ``units``."""
+
+    def placed(old: Tensor, new: Tensor) -> Tensor:
+        old = old.clone()
+        old[..., units] = new
+        return old
+
+    return MeanField(
+        *(
+            (*(p.clone() for p in new[:-2]), *(placed(o, n) for o, n in zip(old[-2:], new[-2:], strict=True)))
+            for old, new in zip(q, part, strict=True)
+        )
+    )
 
 
 def kl(q: MeanField, p: MeanField) -> Tensor:
@@ -121,35 +165,72 @@ def local_samples(mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, nois
     return h
 
 
-def weight_noise_shapes(widths: Sequence[int], num_samples: int) -> list[tuple[int, ...]]:
-    """Shapes of one seed's noise for ``weight_samples``: a layer's weights and, in the last row, its biases."""
-    return [(num_samples, i + 1, o) for i, o in pairwise(widths)]
+def weight_noise_shapes(shapes: Sequence[tuple[int, ...]], num_samples: int) -> list[tuple[int, int]]:
+    """Shapes of one seed's noise for ``weight_samples``: a layer's weights and then its biases, one after the other."""
+    sizes = [math.prod(shape) for shape in shapes]
+    return [(num_samples, weight + bias) for weight, bias in zip(sizes[::2], sizes[1::2], strict=True)]
 
 
-def weight_samples(mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, noise: Sequence[Tensor]) -> Tensor:
-    """Outputs under draws of the weights, the same for all points.
+def weight_samples(
+    network: Network, mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, noise: Sequence[Tensor]
+) -> Tensor:
+    """Outputs of any network under draws of its weights, the same for all points.
 
     Args:
+        network: called with ``seed * sample`` networks' parameters.
         mean: of weights and biases.
         var: their variances.
-        x: ``(seed, n, in)``.
-        noise: standard normal ``(seed, sample, in + 1, out)`` for every layer.
+        x: ``(seed, n, *shape)``, or ``(n, *shape)`` for all seeds.
+        noise: standard normal ``(seed, sample, parameters of a layer)`` for every layer.
 
     Returns:
         ``(seed, sample, n, out)``.
     """
     num_seeds, num_samples = noise[0].shape[:2]
-    h = x[:, None].expand(-1, num_samples, -1, -1).flatten(0, 1)
-    for layer, e in enumerate(noise):
-        at = slice(2 * layer, 2 * layer + 2)
-        w, b = (
-            (m[:, None] + s.sqrt()[:, None] * part).flatten(0, 1)
-            for m, s, part in zip(mean[at], var[at], (e[:, :, :-1], e[:, :, -1:]), strict=True)
+    flat = [e for layer, m in zip(noise, mean[::2], strict=True) for e in layer.tensor_split([m[0].numel()], dim=-1)]
+    drawn = tuple(
+        (m[:, None] + s.sqrt()[:, None] * e.unflatten(-1, m.shape[1:])).flatten(0, 1)
+        for m, s, e in zip(mean, var, flat, strict=True)
+    )
+    if x.dim() == len(network.input_shape) + 2:
+        x = x[:, None].expand(-1, num_samples, *x.shape[1:]).flatten(0, 1)
+    return network(drawn, x).unflatten(0, (num_seeds, num_samples))
+
+
+class Sampler:
+    """Draws of a network's outputs from one flat tensor of noise.
+
+    Args:
+        network: with its number of outputs.
+        num_samples: draws.
+        num_points: points at a time, at most.
+        sampling: ``lrt`` draws each layer's pre-activations, of an MLP alone; ``weight`` the weights.
+        per_point: whether the noise of ``lrt`` differs between points.
+
+    Attributes:
+        size: numbers of a seed's noise.
+        per_point: whether each point has noise of its own.
+    """
+
+    def __init__(self, network: Network, num_samples: int, num_points: int, sampling: str, per_point: bool = True):
+        self.network, self.local = network, sampling == "lrt"
+        self.per_point = self.local and per_point
+        self.shapes = (
+            local_noise_shapes(network.widths, num_samples, num_points if self.per_point else 1)
+            if self.local
+            else weight_noise_shapes(network.shapes, num_samples)
         )
-        h = torch.baddbmm(b, h, w)
-        if layer < len(noise) - 1:
-            h = h.relu()
-    return h.unflatten(0, (num_seeds, num_samples))
+        self.sizes = [math.prod(shape) for shape in self.shapes]
+        self.size = sum(self.sizes)
+
+    def __call__(self, mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, noise: Tensor, at: int = 0) -> Tensor:
+        """Outputs ``(seed, sample, n, out)`` for points ``x`` ``(seed, n, *shape)``; their noise begins at ``at``."""
+        parts = [p.unflatten(-1, s) for p, s in zip(noise.split(self.sizes, dim=-1), self.shapes, strict=True)]
+        if not self.local:
+            return weight_samples(self.network, mean, var, x, parts)
+        if self.per_point:
+            parts = [p[:, :, at : at + x.shape[1]] for p in parts]
+        return local_samples(mean, var, x.flatten(2), parts)
 
 
 def moments(a: Tensor, weight: Tensor, bias: Tensor, weight_var: Tensor, bias_var: Tensor) -> tuple[Tensor, Tensor]:

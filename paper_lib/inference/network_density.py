@@ -21,6 +21,7 @@ Positions are parameters in the order of ``networks.flatten``. The densities her
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -99,12 +100,14 @@ def gaussian_prior(precision: float, mean: float = 0.0) -> LogDensity:
 
 
 class Compiled:
-    """A density compiled by ``torch.compile`` where there is a compiler, and as it is otherwise.
+    """A density compiled by TorchInductor where there is a compiler, and as it is otherwise.
 
-    The first call compiles, which takes seconds, and finds out whether that works.
+    The first call with a shape compiles, which takes seconds, and finds out whether that works. ``torch.compile`` would
+    give the same kernels, look for changes of the density at every call, which at twenty chains costs as much as a
+    quarter of the kernels, and after eight densities of one kind, such as those of eight tasks, give up in silence.
 
     Args:
-        density: pure tensor operations.
+        density: pure tensor operations, the same ones whatever the values.
         backend: ``compiled``, or ``eager`` to leave it as it is.
 
     Attributes:
@@ -114,19 +117,27 @@ class Compiled:
 
     def __init__(self, density: LogDensity, backend: str = "compiled"):
         self.density, self.backend, self.reason = density, one_of("backend", backend, ("compiled", "eager")), ""
-        self.function = None
+        self.functions: dict[tuple, Callable] = {}
 
     def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        if self.function is None:
-            self.function = self._compile(theta) if self.backend == "compiled" else self.density
-        return self.function(theta)
+        if self.backend == "compiled":
+            key = (theta.shape, theta.dtype, theta.device)
+            if key in self.functions or self._compile(key, theta):
+                return tuple(self.functions[key](theta))
+        return self.density(theta)
 
-    def _compile(self, theta: Tensor) -> LogDensity:
-        compiled = torch.compile(self.density, dynamic=False)
+    @torch.no_grad()
+    def _compile(self, key: tuple, theta: Tensor) -> bool:
+        """Compile for positions like these, and say whether that worked."""
+        import torch._inductor  # a second and a half
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        trace = make_fx(self.density)(theta)  # an error of the density itself is not the compiler's
         try:
-            compiled(theta)
-        except Exception as error:  # whatever a missing or broken compiler raises: the densities are the same
-            self.backend, self.reason = "eager", f"torch.compile: {type(error).__name__}: {error}".splitlines()[0]
-            self.density(theta)  # an error of the density itself is not the compiler's
-            return self.density
-        return compiled
+            function = torch._inductor.compile(trace, [theta])
+            function(theta)
+        except Exception as error:  # whatever a missing or broken compiler raises
+            self.backend, self.reason = "eager", f"{type(error).__name__}: {error}".splitlines()[0]
+            return False
+        self.functions[key] = function
+        return True

@@ -53,9 +53,9 @@ class Method(Protocol):
     def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
         """What becomes of a state with one task, from its training data and the method's own memory.
 
-        ``report(state, fraction)`` may be called between epochs with a state from which ``learn`` can go on: given that
-        state and the same task, it must end where the uninterrupted call ends. It ends by building all that prediction
-        needs.
+        ``report(state, fraction)`` may be called between steps, about once a second and after each epoch, with a state
+        from which ``learn`` can go on: given that state and the same task, it must end where the uninterrupted call
+        ends. The state may share memory with what trains on. ``learn`` ends by building all that prediction needs.
         """
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:

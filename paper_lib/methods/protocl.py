@@ -32,7 +32,7 @@ from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import gaussian
 from paper_lib.methods import Learned, unreported
-from paper_lib.networks import Network, Params, build
+from paper_lib.networks import MASKS_AT_ONCE, Network, Params, build
 
 
 class Evidence(NamedTuple):
@@ -73,8 +73,7 @@ class State(NamedTuple):
         evidence: what Algorithm 1 has accumulated.
         predictive_evidence: what predictions use.
         memory: points of past tasks.
-        epoch: epochs done of the task in progress, 0 between tasks.
-        losses: mean training loss of those epochs, ``(seed, epoch)``.
+        at: how far the task in progress has come.
     """
 
     spec: Spec
@@ -85,8 +84,7 @@ class State(NamedTuple):
     evidence: Evidence
     predictive_evidence: Evidence
     memory: mem.Memory
-    epoch: Tensor
-    losses: Tensor
+    at: training.Position
 
 
 def log_joint(
@@ -244,37 +242,26 @@ class ProtoCL:
             evidence,
             evidence,
             mem.empty(spec, num_seeds, device),
-            torch.zeros((), dtype=torch.int64),
-            torch.empty(num_seeds, 0),
+            training.start(num_seeds, device),
         )
 
     def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
         spec, seeds = state.spec, state.seeds
         encoder = self.encoder(spec)
-        if state.epoch == 0:
-            state = state._replace(losses=state.losses[:, :0])
         pool = mem.pool(task, state.memory, len(seeds), self.oversample)
         trainer = Trainer(self, state, encoder, pool)
-        losses = state.losses
-        for epoch in range(int(state.epoch), self.epochs):
-            trainer.total.zero_()
-            steps = training.train_epoch(
-                trainer.stepper,
-                encoder,
-                pool.draws,
-                self.batch_size,
-                seeds,
-                (task.index, epoch),
-                self.drop_partial_batches,
-            )
-            if self.evidence_mode == "recompute_each_epoch":
+        at, drop_partial = state.at, self.drop_partial_batches
+        # Every slot of a batch has a posterior, and the release's batches are full.
+        is_fixed = self.posterior == "per_slot" or drop_partial
+        batch_size = self.batch_size if is_fixed else min(self.batch_size, pool.draws.shape[1])
+        noise = training.masks(encoder, batch_size)
+        epochs = training.Epochs(trainer.stepper, trainer.total, pool.draws, batch_size, seeds, noise, drop_partial)
+        for at, done in epochs.run(state.at, self.epochs, task.index):
+            if self.evidence_mode == "recompute_each_epoch" and int(at.step) == 0:
                 trainer.replace_evidence(self._one_pass(trainer.state(state), task))
-            losses = torch.cat([losses, trainer.total.cpu()[:, None] / steps], dim=1)
-            report(
-                trainer.state(state)._replace(epoch=torch.tensor(epoch + 1), losses=losses), (epoch + 1) / self.epochs
-            )
+            report(trainer.state(state)._replace(at=at), done / self.epochs)
 
-        state = trainer.state(state)._replace(epoch=torch.tensor(0), losses=losses)
+        state = trainer.state(state)._replace(at=training.start(len(seeds), task.x.device))
         recompute = self.evidence_mode == "recompute_final"
         state = state._replace(
             predictive_evidence=self._one_pass(state, task) if recompute else state.evidence,
@@ -282,15 +269,16 @@ class ProtoCL:
         )
         counts = state.predictive_evidence.counts
         counts = counts.sum(1) if counts.dim() == 3 else counts
-        return Learned(state, {"loss": losses, "concentration": state.prior.log_concentration.exp() + counts})
+        return Learned(state, {"loss": at.losses, "concentration": state.prior.log_concentration.exp() + counts})
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         spec, encoder = state.spec, self.encoder(state.spec)
-        masks = ()
-        if self.predict_with_dropout:
-            streams = rng.generators(state.seeds, "predict", state.memory.size, device=x.device)
-            masks = [m[0] for m in encoder.draw_masks(streams, 1, len(x))]
-        z = encoder(state.params, spec.scale(x), masks)
+        streams = rng.generators(state.seeds, "predict", state.memory.size, device=x.device)
+        embedded = []
+        for part in x.split(max(1, MASKS_AT_ONCE // encoder.mask_size) if self.predict_with_dropout else len(x)):
+            masks = encoder.draw_masks(streams, 1, len(part)) if self.predict_with_dropout else ()
+            embedded.append(encoder(state.params, spec.scale(part), [m[0] for m in masks]))
+        z = torch.cat(embedded, dim=1)
         score = self._score(z, state)
         if task_id is not None:
             score = score.masked_fill(~spec.task_mask(task_id).to(x.device), -torch.inf)

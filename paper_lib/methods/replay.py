@@ -35,8 +35,7 @@ class State(NamedTuple):
         params: network parameters, each ``(seed, ...)``.
         moments: Adam's moments.
         memory: points of past tasks.
-        epoch: epochs done of the task in progress, 0 between tasks.
-        losses: mean training loss of those epochs, ``(seed, epoch)``.
+        at: how far the task in progress has come.
     """
 
     spec: Spec
@@ -44,8 +43,7 @@ class State(NamedTuple):
     params: Params
     moments: training.Moments
     memory: mem.Memory
-    epoch: Tensor
-    losses: Tensor
+    at: training.Position
 
 
 @dataclass(frozen=True)
@@ -103,16 +101,15 @@ class Replay:
             params,
             training.fresh_moments(params),
             memory,
-            torch.zeros((), dtype=torch.int64),
-            torch.empty(len(seeds), 0),
+            training.start(len(seeds), device),
         )
 
     def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
         spec, seeds = state.spec, state.seeds
         network = self._network(spec)
-        if state.epoch == 0:
+        if state.at.is_at(0):
             fresh = network.init(seeds, task.x.device) if self.restart else state.params
-            state = state._replace(params=fresh, moments=training.fresh_moments(fresh), losses=state.losses[:, :0])
+            state = state._replace(params=fresh, moments=training.fresh_moments(fresh))
         trained = slice(None) if self.train_trunk or task.index == 0 else slice(-2, None)
         params = training.leaves(state.params)
         moments = training.Moments(state.moments.first[trained], state.moments.second[trained], state.moments.step)
@@ -137,26 +134,24 @@ class Replay:
             optimiser.step()
             total.add_(losses.detach())
 
-        def current(epoch: int, losses: Tensor) -> State:
+        def current(at: training.Position) -> State:
             new = training.moments_of(optimiser)
             kept = [tuple(old[: len(old) - len(n)] + n) for old, n in zip(state.moments[:2], new[:2], strict=True)]
             return state._replace(
                 params=tuple(p.detach() for p in params),
                 moments=training.Moments(*kept, new.step),
-                epoch=torch.tensor(epoch),
-                losses=losses,
+                at=at,
             )
 
         stepper = training.Stepper(step, [*params, *training.tensors_of(optimiser), total])
-        losses, batch_size = state.losses, self.batch_size or pool.draws.shape[1]
-        epochs = epochs_of(self.epochs, task.index)
-        for epoch in range(int(state.epoch), epochs):
-            total.zero_()
-            steps = training.train_epoch(stepper, network, pool.draws, batch_size, seeds, (task.index, epoch))
-            losses = torch.cat([losses, total.cpu()[:, None] / steps], dim=1)
-            report(current(epoch + 1, losses), (epoch + 1) / epochs)
-        state = current(0, losses)
-        return Learned(state._replace(memory=self._remember(state, task)), {"loss": losses})
+        num_draws = pool.draws.shape[1]
+        batch_size, at = min(self.batch_size or num_draws, num_draws), state.at
+        epochs = training.Epochs(stepper, total, pool.draws, batch_size, seeds, training.masks(network, batch_size))
+        num_epochs = epochs_of(self.epochs, task.index)
+        for at, done in epochs.run(state.at, num_epochs, task.index):
+            report(current(at), done / num_epochs)
+        state = current(training.start(len(seeds), task.x.device))
+        return Learned(state._replace(memory=self._remember(state, task)), {"loss": at.losses})
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         logits = self._network(state.spec)(state.params, state.spec.scale(x))

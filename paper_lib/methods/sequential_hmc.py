@@ -30,13 +30,16 @@ from paper_lib.inference import density as densities
 from paper_lib.inference import diagnostics, hmc
 from paper_lib.inference.network_density import Compiled, gaussian_prior, likelihood
 from paper_lib.methods import Learned, unreported
-from paper_lib.networks import MLP, unflatten
+from paper_lib.networks import MLP, flatten, unflatten
 
 PIECE = 64
 """Iterations between two reports of progress."""
 
 NETWORKS_AT_ONCE = 500
 """Draws times a few hundred points that a prediction takes at a time."""
+
+WORTH_COMPILING = 20_000
+"""Gradients a task from which on the density is compiled."""
 
 NUM_PROBES = 20
 """Training points of a task whose predictive probability is traced over the draws."""
@@ -206,8 +209,6 @@ class SequentialHMC:
         """Draws of the first prior, ``(seed, chain, parameter)``; of ``shared_net`` one network for all chains."""
         dim = sum(i * o + o for i, o in zip(network.widths, network.widths[1:], strict=False))
         if self.start == "shared_net":
-            from paper_lib.networks import flatten
-
             return flatten(network.init(seeds, device))[:, None].expand(-1, self.num_chains, -1).contiguous()
         drawn = [torch.randn(self.num_chains, dim, generator=g) for g in rng.generators(seeds, "start")]
         return torch.stack(drawn).to(device) / math.sqrt(self.prior_precision)
@@ -235,10 +236,12 @@ class SequentialHMC:
         y = state.data.y[0] if everything else task.y
         data = likelihood(network, state.spec.scale(x), y)
         first = gaussian_prior(self.prior_precision)
+        # Compiling takes seconds, a gradient of plain operations a fraction of a millisecond.
+        backend = "compiled" if self.sampler().num_iterations * self.num_leapfrog >= WORTH_COMPILING else "eager"
         if everything or task.index == 0:
-            return Compiled(hmc.product(data, first))
+            return Compiled(hmc.product(data, first), backend)
         prior = state.prior.to(torch.float32) if isinstance(state.prior, densities.GMM) else state.prior
-        return hmc.product(Compiled(data), prior.log_prob_and_grad)
+        return hmc.product(Compiled(data, backend), prior.log_prob_and_grad)
 
     def _chosen(self, draws: Tensor) -> Tensor:
         """The draws that predictions average over, evenly from the chains, ``(seed, draw, parameter)``."""
@@ -252,14 +255,15 @@ class SequentialHMC:
         run = hmc.info(self.sampler(), sampled)
         divergent = (run.warmup_divergent, run.divergent)
         info = {
-            **{name: getattr(run, name).mean(-1) for name in ("warmup_acceptance_rate", "acceptance_rate", "step_size")},
+            **{
+                name: getattr(run, name).mean(-1) for name in ("warmup_acceptance_rate", "acceptance_rate", "step_size")
+            },
             "divergent": sum(count.sum(-1) for count in divergent).double(),
         }
         probes = self._probes(network, state.spec, sampled.draws, task)
-        log_density = sampled.trace.log_density[..., self.num_warmup :]
-        for name, values in (("log_density", log_density[..., None]), ("probe", probes)):
-            summary = diagnostics.summary(values)
-            info |= {f"rhat_{name}": summary.rhat.amax(-1), f"ess_{name}": summary.ess.amin(-1)}
+        at_draws = sampled.trace.log_density[..., self.num_warmup :][..., self.thin - 1 :: self.thin]
+        for name, gate in diagnostics.gate({"log_density": at_draws, "probe": probes}).items():
+            info |= {f"rhat_{name}": gate.rhat, f"ess_{name}": gate.ess, f"converged_{name}": gate.passed.double()}
         info["accuracy"] = self._accuracy(network, state.spec, state.draws, task)
         kept = {"draws": sampled.draws, "probes": probes} | dict(zip(sampled.trace._fields, sampled.trace, strict=True))
         return info, kept
@@ -275,7 +279,11 @@ class SequentialHMC:
 
     def _log_probs(self, network: MLP, spec: Spec, flat: Tensor, x: Tensor) -> Tensor:
         """Log-probabilities of each of a set of networks ``(network, n, unit)`` from parameters ``(network, parameter)``."""
-        shapes = [torch.empty(1, *s) for i, o in zip(network.widths, network.widths[1:], strict=False) for s in ((i, o), (1, o))]
+        shapes = [
+            torch.empty(1, *s)
+            for i, o in zip(network.widths, network.widths[1:], strict=False)
+            for s in ((i, o), (1, o))
+        ]
         params = unflatten(flat, tuple(shape.expand(len(flat), *shape.shape[1:]) for shape in shapes))
         return network(params, spec.scale(x)).log_softmax(-1)
 

@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -34,12 +32,10 @@ from paper_lib import rng, training
 from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field
-from paper_lib.inference.mean_field import MeanField
+from paper_lib.inference.mean_field import MeanField, Sampler
 from paper_lib.methods import Learned, epochs_of, unreported
-from paper_lib.networks import MLP, Params
-
-TAPE_NUMBERS = 10_000_000
-"""At most so many normal draws a seed, or else those of one step, lie ready at a time: no device changes the number."""
+from paper_lib.networks import MLP
+from paper_lib.training import Phase, Position
 
 ROWS_AT_ONCE = 25_600
 """Samples times points that a prediction takes at a time."""
@@ -63,9 +59,8 @@ class State(NamedTuple):
         coreset: points taken out of past tasks.
         fit: what the phase in progress trains, over the units that it trains.
         moments: Adam's moments of its means, then of its log variances.
-        epoch: epochs done of the task in progress, all phases together; 0 between tasks.
-        losses: expected negative log-likelihood and KL(q_t || q_{t-1}), each mean a point, of every epoch of the
-            posterior's phase, ``(seed, epoch, 2)``.
+        at: how far the task in progress has come.
+        kl: KL(q_t || q_{t-1}) a point after every epoch of the posterior's phase, ``(seed, epoch)``.
     """
 
     spec: Spec
@@ -75,17 +70,8 @@ class State(NamedTuple):
     coreset: mem.Memory
     fit: MeanField
     moments: training.Moments
-    epoch: Tensor
-    losses: Tensor
-
-
-class Phase(NamedTuple):
-    """A part of learning a task; ``start`` and ``end`` count its epochs, ``head`` is the task whose units train."""
-
-    name: Literal["likelihood", "posterior", "coreset"]
-    start: int
-    end: int
-    head: int
+    at: Position
+    kl: Tensor
 
 
 @dataclass(frozen=True)
@@ -154,21 +140,18 @@ class VCL:
         within("coreset_per_task", self.coreset_per_task, 0)
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
-        shapes = [(len(seeds), *s) for s in _shapes((spec.num_inputs, *self.hidden, spec.num_units))]
-        prior = MeanField(
-            tuple(torch.zeros(s, device=device) for s in shapes),
-            tuple(torch.full(s, math.log(self.prior_var), device=device) for s in shapes),
-        )
+        num_seeds = len(seeds)
+        prior = mean_field.isotropic(self._network(spec).shapes, num_seeds, self.prior_var, device)
         return State(
             spec,
             tuple(seeds),
             prior,
-            _map(lambda p: p[:, None], prior),
-            mem.empty(spec, len(seeds), device),
+            mean_field.mapped(lambda p: p[:, None], prior),
+            mem.empty(spec, num_seeds, device),
             prior,
             training.fresh_moments((*prior.mean, *prior.log_var)),
-            torch.zeros((), dtype=torch.int64),
-            torch.empty(len(seeds), 0, 2),
+            training.start(num_seeds, device),
+            torch.empty(num_seeds, 0),
         )
 
     def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
@@ -177,36 +160,36 @@ class VCL:
                 f"coreset_per_task={self.coreset_per_task} leaves nothing of task {task.index + 1} to learn from; "
                 f"it must be below its {len(task.y)} points"
             )
-        if state.epoch == 0:
-            state = state._replace(losses=state.losses[:, :0])
         phases = self._phases(state.spec, task.index)
         for phase in phases:
-            if state.epoch < phase.end:
-                state = self._run(phase, state, task, lambda s: report(s, int(s.epoch) / phases[-1].end))
-        nll, kl = state.losses.unbind(-1)
-        return Learned(state._replace(epoch=torch.tensor(0)), {"loss": nll + kl, "nll": nll, "kl": kl})
+            if int(state.at.epoch) < phase.end:
+                state = self._run(phase, state, task, lambda s, done: report(s, done / phases[-1].end))
+        (posterior,) = (phase for phase in phases if phase.name == "posterior")
+        nll, kl = state.at.losses[:, posterior.start : posterior.end], state.kl
+        at = training.start(len(state.seeds), task.x.device)
+        return Learned(state._replace(at=at, kl=kl[:, :0]), {"loss": nll + kl, "nll": nll, "kl": kl})
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         spec, num_seeds, num_samples = state.spec, len(state.seeds), self.num_samples_predict
         if task_id is None and spec.scenario == "task_incremental":
             raise ValueError("task_id=None: in the task_incremental scenario a prediction needs its task")
-        units = _units(spec, task_id)
+        units = spec.units(task_id)
         num_heads = state.predictive.mean[0].shape[1]
         if state.coreset.size and spec.scenario == "task_incremental" and task_id >= num_heads:
             raise ValueError(f"task_id={task_id!r}: only tasks 0 to {num_heads - 1} have been learned")
         head = min(task_id or 0, num_heads - 1)
-        q = _head(_map(lambda p: p[:, head], state.predictive), units)
+        q = mean_field.head(mean_field.mapped(lambda p: p[:, head], state.predictive), units)
         per = max(1, ROWS_AT_ONCE // num_samples)
-        sampler = Sampler(self, (spec.num_inputs, *self.hidden, len(units)), num_samples, per)
+        sampler = self._sampler(spec, units, num_samples, per)
         streams = rng.generators(state.seeds, "predict", device=x.device)
         noise = torch.empty(num_seeds, 1, sampler.size, device=x.device)
         log_probs = torch.full((num_seeds, len(x), spec.num_units), -torch.inf, device=x.device)
         for start in range(0, len(x), per):
             if start == 0 or sampler.per_point:
-                draw_normals(noise, streams)
+                training.draw_normals(noise, streams)
             inputs = spec.scale(x[start : start + per]).flatten(1)
-            for part in _parts(num_seeds, x.device):
-                mean, log_var = _map(lambda p, part=part: p[part], q)
+            for part in training.seed_parts(num_seeds, x.device):
+                mean, log_var = mean_field.mapped(lambda p, part=part: p[part], q)
                 at_once = inputs.expand(mean[0].shape[0], -1, -1)
                 logits = sampler(mean, [v.exp() for v in log_var], at_once, noise[part, 0])
                 log_prob = logits.log_softmax(-1).logsumexp(1) - math.log(num_samples)
@@ -215,50 +198,46 @@ class VCL:
 
     def _phases(self, spec: Spec, task_index: int) -> list[Phase]:
         """What learning a task consists of, in order."""
-        phases, at = [], 0
         own = epochs_of(self.epochs, task_index)
         coreset_epochs = own if self.coreset_epochs is None else self.coreset_epochs
         heads = range(task_index + 1) if spec.scenario == "task_incremental" else [task_index]
-        for name, epochs, head in (
+        return training.phases(
             *([("likelihood", own, task_index)] if self.likelihood_start and task_index == 0 else []),
             ("posterior", own, task_index),
             *([("coreset", coreset_epochs, head) for head in heads] if self.coreset_per_task else []),
-        ):
-            phases.append(Phase(name, at, at + epochs, head))
-            at += epochs
-        return phases
+        )
 
-    def _run(self, phase: Phase, state: State, task: Task, report: Callable[[State], None]) -> State:
+    def _run(self, phase: Phase, state: State, task: Task, report: Callable[[State, float], None]) -> State:
         """The state after a phase, begun or gone on with."""
-        if state.epoch == phase.start:
+        if state.at.is_at(phase.start):
             fit = self._start(phase, state, task)
             state = state._replace(fit=fit, moments=training.fresh_moments((*fit.mean, *fit.log_var)))
-        fitting = Fit(self, phase, state, *self._data(phase, state, task))
-        for epoch in range(int(state.epoch), phase.end):
-            nll = fitting.epoch((task.index, epoch))
-            state = fitting.state(state)._replace(epoch=torch.tensor(epoch + 1))
-            if phase.name == "posterior":
-                both = torch.stack([nll, fitting.kl()], dim=-1).cpu().to(state.losses.dtype)
-                state = state._replace(losses=torch.cat([state.losses, both[:, None]], dim=1))
-            if epoch + 1 == phase.end:
+        fit = Fit(self, phase, state, *self._data(phase, state, task))
+        for at, done in fit.epochs.run(state.at, phase.end, task.index):
+            state = fit.state(state)._replace(at=at)
+            if phase.name == "posterior" and int(at.step) == 0:
+                kl = fit.kl().cpu().to(state.kl.dtype)
+                state = state._replace(kl=torch.cat([state.kl, kl[:, None]], dim=1))
+            if at.is_at(phase.end):
                 state = self._finish(phase, state, task)
-            report(state)
+            report(state, done)
         return state
 
     def _start(self, phase: Phase, state: State, task: Task) -> MeanField:
         """Where a phase begins, over the units that it trains."""
-        spec, units = state.spec, _units(state.spec, phase.head)
-        widths = (spec.num_inputs, *self.hidden, len(units))
-        old = _head(state.posterior, units)
+        spec, device = state.spec, task.x.device
+        units = spec.units(phase.head)
+        network, old = self._network(spec, units), mean_field.head(state.posterior, units)
         if phase.name == "coreset":
             return old
         if phase.name == "likelihood" and self.likelihood_init == "uniform":
-            network = MLP((spec.num_inputs,), self.hidden, len(units))
-            mean = network.init(state.seeds, task.x.device, old.mean[0].dtype)
+            mean = network.init(state.seeds, device, old.mean[0].dtype)
         elif phase.name == "posterior" and self.likelihood_start and task.index == 0:
             mean = state.fit.mean
         else:
-            mean = _small_means(widths, state.seeds, task.index, task.x.device)
+            # Stored runs have the first task's at the address of ``network.init``; no run draws both.
+            address = ("init", task.index) if task.index else ("init",)
+            mean = mean_field.small_means(network.shapes, rng.generators(state.seeds, *address), device)
         fresh = MeanField(mean, tuple(torch.full_like(m, self.init_log_var) for m in mean))
         if task.index == 0 or self.restart:
             return fresh
@@ -268,25 +247,25 @@ class VCL:
 
     def _finish(self, phase: Phase, state: State, task: Task) -> State:
         """The state with what a phase has trained in its place."""
-        units = _units(state.spec, phase.head)
+        units = state.spec.units(phase.head)
         if phase.name == "likelihood":
             return state
         if phase.name == "coreset":
-            learned = _with_head(state.posterior, state.fit, units)
+            learned = mean_field.with_head(state.posterior, state.fit, units)
             both = [
                 tuple(torch.cat([p, new[:, None]], dim=1) for p, new in zip(*pair, strict=True))
                 for pair in zip(state.predictive, learned, strict=True)
             ]
             return state._replace(predictive=MeanField(*both))
-        posterior = _with_head(state.posterior, state.fit, units)
+        posterior = mean_field.with_head(state.posterior, state.fit, units)
         if self.coreset_per_task:
-            predictive = _map(lambda p: p[:, None][:, :0], posterior)
+            predictive = mean_field.mapped(lambda p: p[:, None][:, :0], posterior)
             return state._replace(
                 posterior=posterior,
                 predictive=predictive,
                 coreset=mem.add(state.coreset, task, self._choose(task, state.seeds)),
             )
-        return state._replace(posterior=posterior, predictive=_map(lambda p: p[:, None], posterior))
+        return state._replace(posterior=posterior, predictive=mean_field.mapped(lambda p: p[:, None], posterior))
 
     def _choose(self, task: Task, seeds: Sequence[int]) -> Tensor:
         """Points of a task's coreset, ``(seed, m)``."""
@@ -309,36 +288,13 @@ class VCL:
             kept.scatter_(1, self._choose(task, state.seeds), False)
         return task.x, task.y, kept.nonzero()[:, 1].view(num_seeds, -1)
 
+    def _network(self, spec: Spec, units: Sequence[int] | None = None) -> MLP:
+        """The network with some of its output units, or all."""
+        return MLP((spec.num_inputs,), self.hidden, spec.num_units if units is None else len(units))
 
-class Sampler:
-    """Draws of a network's outputs from one flat tensor of noise.
-
-    Args:
-        config: how to sample.
-        widths: of the layers.
-        num_samples: draws.
-        num_points: points at a time, at most.
-    """
-
-    def __init__(self, config: VCL, widths: Sequence[int], num_samples: int, num_points: int):
-        self.local = config.sampling == "lrt"
-        self.per_point = self.local and config.lrt_noise == "per_point"
-        self.shapes = (
-            mean_field.local_noise_shapes(widths, num_samples, num_points if self.per_point else 1)
-            if self.local
-            else mean_field.weight_noise_shapes(widths, num_samples)
-        )
-        self.sizes = [math.prod(shape) for shape in self.shapes]
-        self.size = sum(self.sizes)
-
-    def __call__(self, mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, noise: Tensor, at: int = 0) -> Tensor:
-        """Outputs ``(seed, sample, n, out)`` for points ``x`` ``(seed, n, in)``, whose noise begins at point ``at``."""
-        parts = [p.unflatten(-1, s) for p, s in zip(noise.split(self.sizes, dim=-1), self.shapes, strict=True)]
-        if not self.local:
-            return mean_field.weight_samples(mean, var, x, parts)
-        if self.per_point:
-            parts = [p[:, :, at : at + x.shape[1]] for p in parts]
-        return mean_field.local_samples(mean, var, x, parts)
+    def _sampler(self, spec: Spec, units: Sequence[int], num_samples: int, num_points: int) -> Sampler:
+        per_point = self.lrt_noise == "per_point"
+        return Sampler(self._network(spec, units), num_samples, num_points, self.sampling, per_point)
 
 
 class Fit:
@@ -350,18 +306,17 @@ class Fit:
 
     def __init__(self, config: VCL, phase: Phase, state: State, x: Tensor, y: Tensor, draws: Tensor):
         spec, device, num_seeds = state.spec, x.device, len(state.seeds)
-        units = _units(spec, phase.head)
-        widths = (spec.num_inputs, *config.hidden, len(units))
-        self.seeds, self.draws = state.seeds, draws
-        self.num_points = draws.shape[1]
-        self.batch_size = min(config.batch_size or self.num_points, self.num_points)
+        units = spec.units(phase.head)
+        network = config._network(spec, units)
+        self.num_points = n = draws.shape[1]
+        batch_size = min(config.batch_size or n, n)
         layers = len(state.fit.mean)
         params = training.leaves((*state.fit.mean, *state.fit.log_var))
         for p in params:
             p.grad = torch.zeros_like(p)
         self.q = q = MeanField(params[:layers], params[layers:])
-        self.prior = prior = _head(state.posterior, units)
-        self.total = total = torch.zeros(num_seeds, device=device)
+        self.prior = prior = mean_field.head(state.posterior, units)
+        total = torch.zeros(num_seeds, device=device)
         self.optimiser = optimiser = training.adam(params, state.moments, config.learning_rate)
         gradient = MeanField(*(tuple(p.grad for p in group) for group in q))
         scale = spec.scaler(device)
@@ -370,20 +325,20 @@ class Fit:
         place = place.to(device)
 
         if phase.name == "likelihood":
-            network, num_points, self.size = MLP((spec.num_inputs,), config.hidden, len(units)), math.inf, 0
+            num_points, size = math.inf, 0
 
             def sample(mean, var, x, noise, at):
                 return network(mean, x)[:, None]
         else:
-            sample = Sampler(config, widths, config.num_samples, self.batch_size)
-            num_points, self.size = self.num_points, sample.size
-        at_once = self.batch_size
+            sample = config._sampler(spec, units, config.num_samples, batch_size)
+            num_points, size = n, sample.size
+        at_once = batch_size
         if device.type == "cpu" and config.sampling == "lrt":
-            at_once = max(1, UNITS_AT_ONCE // (config.num_samples * max(widths[1:])))
+            at_once = max(1, UNITS_AT_ONCE // (config.num_samples * max(network.widths[1:])))
 
         # The step holds no reference to this object: memory is given back with its last owner, not at some collection.
         def step(index, weight, noise):
-            for part in _parts(num_seeds, device):
+            for part in training.seed_parts(num_seeds, device):
                 share = weight[part] / weight[part].sum(-1, keepdim=True).clamp_min(1)
 
                 def expected_nll(mean, var, start, part=part, share=share):
@@ -394,30 +349,16 @@ class Fit:
                     return (share[:, start : start + at_once] * nll.view_as(labels).mean(1)).sum(-1)
 
                 terms = [partial(expected_nll, start=start) for start in range(0, index.shape[1], at_once)]
-                at = [_map(lambda p, part=part: p.detach()[part], tree) for tree in (q, prior, gradient)]
+                at = [mean_field.mapped(lambda p, part=part: p.detach()[part], tree) for tree in (q, prior, gradient)]
                 total[part] += mean_field.nelbo_gradient(at[0], at[1], num_points, terms, at[2])
             optimiser.step()
             with torch.no_grad():
                 for v in q.log_var:
                     v.clamp_(*LOG_VAR_RANGE)
 
-        self.stepper = training.Stepper(step, [*params, *training.tensors_of(optimiser), total])
-        self.tape = max(1, min(training.STEPS_A_TAPE, TAPE_NUMBERS // max(1, self.size)))
-        steps = min(self.tape, -(-self.num_points // self.batch_size))
-        self.noise = torch.empty(num_seeds, steps, self.size, device=device)
-
-    def epoch(self, path: tuple[int, int]) -> Tensor:
-        """One pass over every seed's points in its own order; returns the mean expected nll ``(seed,)``."""
-        device = self.total.device
-        order = rng.permutations(self.num_points, rng.generators(self.seeds, "order", *path))
-        index, weight = training.minibatches(self.draws.gather(1, order), self.batch_size)
-        streams = rng.generators(self.seeds, "noise", *path, device=device)
-        self.total.zero_()
-        for part in training.tapes(len(index), self.tape):
-            noise = self.noise[:, : part.stop - part.start]
-            draw_normals(noise, streams)
-            self.stepper((index[part].to(device), weight[part].to(device), noise.transpose(0, 1)))
-        return self.total / len(index)
+        stepper = training.Stepper(step, [*params, *training.tensors_of(optimiser), total])
+        noise = training.normals(num_seeds, size, -(-n // batch_size), device)
+        self.epochs = training.Epochs(stepper, total, draws, batch_size, state.seeds, noise)
 
     def kl(self) -> Tensor:
         """KL(q || prior) a point, ``(seed,)``."""
@@ -426,21 +367,7 @@ class Fit:
 
     def state(self, start: State) -> State:
         """The state reached, sharing memory with the step: whoever keeps it copies."""
-        return start._replace(fit=_map(Tensor.detach, self.q), moments=training.moments_of(self.optimiser))
-
-
-def draw_normals(out: Tensor, streams: Sequence[torch.Generator]) -> None:
-    """Fill ``(seed, ...)`` with standard normals, each row from its own generator; on a CPU by all its threads."""
-
-    def fill(row: Tensor, stream: torch.Generator) -> None:
-        with torch.inference_mode(out.is_inference()):  # a mode of the thread, which a new thread does not inherit
-            row.normal_(generator=stream)
-
-    if out.is_cuda or torch.get_num_threads() == 1:
-        list(map(fill, out, streams))
-    else:
-        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-            list(threads.map(fill, out, streams))
+        return start._replace(fit=mean_field.mapped(Tensor.detach, self.q), moments=training.moments_of(self.optimiser))
 
 
 def ddm(**settings) -> VCL:
@@ -476,52 +403,3 @@ def improved(**settings) -> VCL:
             **settings,
         }
     )
-
-
-def _parts(num_seeds: int, device: torch.device) -> list[slice]:
-    """Seeds computed at once: all on a GPU, one on a CPU."""
-    return [slice(None)] if device.type == "cuda" else [slice(r, r + 1) for r in range(num_seeds)]
-
-
-def _units(spec: Spec, task_index: int | None) -> list[int]:
-    """Output units that a task trains and predicts: its own where it is named, else all."""
-    return list(spec.task_units[task_index] if spec.scenario == "task_incremental" else range(spec.num_units))
-
-
-def _map(function: Callable[[Tensor], Tensor], tree: MeanField) -> MeanField:
-    return MeanField(*(tuple(function(p) for p in group) for group in tree))
-
-
-def _head(full: MeanField, units: list[int]) -> MeanField:
-    """The network with some of its output units."""
-    return MeanField(*((*g[:-2], g[-2][..., units], g[-1][..., units]) for g in full))
-
-
-def _with_head(full: MeanField, part: MeanField, units: list[int]) -> MeanField:
-    """The network with its trunk and some of its output units replaced, the other units unchanged."""
-
-    def placed(old: Tensor, new: Tensor) -> Tensor:
-        old = old.clone()
-        old[..., units] = new
-        return old
-
-    return MeanField(
-        *(
-            (*(p.clone() for p in new[:-2]), *(placed(o, n) for o, n in zip(old[-2:], new[-2:], strict=True)))
-            for old, new in zip(full, part, strict=True)
-        )
-    )
-
-
-def _shapes(widths: Sequence[int]) -> list[tuple[int, int]]:
-    """Shapes of weights and biases, layer by layer."""
-    return [shape for i, o in pairwise(widths) for shape in ((i, o), (1, o))]
-
-
-def _small_means(widths: Sequence[int], seeds: Sequence[int], task_index: int, device: torch.device) -> Params:
-    """Normal with standard deviation 0.1, truncated at two of them as in Nguyen et al.'s code."""
-    drawn = []
-    for stream in rng.generators(seeds, "init", task_index):
-        tensors = [torch.empty(shape) for shape in _shapes(widths)]
-        drawn.append([torch.nn.init.trunc_normal_(t, 0.0, 0.1, -0.2, 0.2, generator=stream) for t in tensors])
-    return tuple(torch.stack(tensors).to(device) for tensors in zip(*drawn, strict=True))

@@ -46,7 +46,7 @@ class GMMSettings:
             to all rows if None.
         max_rows: draws are thinned evenly to at most so many.
         num_iterations: most EM iterations of a fit.
-        tolerance: change of the mean log density of a row at which EM stops.
+        tolerance: gain of the mean log density of a row below which EM stops.
     """
 
     covariance: Literal["full", "diagonal", "tied"] = "full"

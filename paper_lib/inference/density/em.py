@@ -140,15 +140,16 @@ def _shrunk(count: Tensor, first: Tensor, second: Tensor, diagonal: bool) -> Ten
 def fit_from(
     x: Tensor, members: Memberships, covariance: str, regularisation: str, num_iterations: int, tolerance: float
 ) -> tuple[GMM, Memberships]:
-    """EM from given memberships, until the mean log density changes by less than ``tolerance``.
+    """EM from given memberships, until the mean log density of a row gains less than ``tolerance``.
 
-    A component that is left with less than half a row is dropped.
+    Shrinkage does not maximise the likelihood of the rows it is fitted to, so there the gain can be negative, and EM
+    ends as well. A component that is left with less than half a row is dropped.
     """
     before = -torch.inf
     for _ in range(num_iterations):
         mixture = maximise(x, _without_empty(members), covariance, regularisation)
         members, now = expect(mixture, x)
-        if abs(now - before) < tolerance:
+        if now - before < tolerance:
             break
         before = now
     return mixture, members

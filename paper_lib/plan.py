@@ -1,0 +1,238 @@
+"""Sweeps: a plan is a file of selections; its pieces are what one process runs at a time, each with a stamp once done.
+
+A plan under ``plans/`` states ``SELECTIONS``, and ``CHAPTERS`` for selections that a chapter spreads over its design.
+Snakemake runs the pieces (``Snakefile``), every one as ``paper-lib run ...``. A stamp lies beside the run records and
+its name holds a key of all settings, the methods' versions and the stream's options: whatever was changed has no stamp,
+and what was changed back has its old one. So a second sweep has nothing to do, and a killed one goes on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from paper_lib import runs, sweep, tables
+from paper_lib.checks import one_of
+from paper_lib.data.stream import serves
+from paper_lib.rows import ROWS
+from paper_lib.sweep import Selection, replace
+
+PLANS = runs.RESULTS.parent / "plans"
+
+SCENARIOS = {"tables": "class_incremental"}
+"""What an exhibit shows its rows in, if not in each row's own scenario."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one process of a sweep runs.
+
+    Attributes:
+        selection: rows and seeds.
+        chapter: one that spreads the selection over its own design, such as ``task_imbalance``; or empty.
+    """
+
+    selection: Selection
+    chapter: str = ""
+
+    @cached_property
+    def jobs(self) -> list[tuple[runs.Job, tuple[int, ...]]]:
+        """Each job with its seeds."""
+        parts: Iterable[Selection] = [self.selection]
+        if self.chapter:
+            parts = importlib.import_module(f"paper_lib.experiments.{self.chapter}").selections(self.selection)
+        return [(job, part.seeds) for part in parts for job in sweep.jobs(part)]
+
+    @property
+    def command(self) -> str:
+        """The command line that runs it."""
+        return tables.command(self.selection).replace(" run ", f" run {self.chapter} " if self.chapter else " run ", 1)
+
+    @property
+    def key(self) -> str:
+        """A short name of all that determines its numbers but the data, which are not read to plan."""
+        return runs.key_of({"jobs": [[job.named, job.identity(""), seeds] for job, seeds in self.jobs]})
+
+    @property
+    def name(self) -> str:
+        """What it is, for a reader, and its key: the name of its stamp and of its log."""
+        one = self.selection
+        rows = self.chapter or (one.rows[0] if len(one.rows) == 1 else f"{one.rows[0]}-to-{one.rows[-1]}")
+        return ".".join([one.dataset, rows, one.preset, one.split, f"seeds{runs.spans(one.seeds)}", self.key])
+
+    def has(self, values: Mapping[str, str]) -> bool:
+        """Whether one of its jobs has a column's value for each of some columns, or one of several with commas."""
+        return any(all(job.named[name] in value.split(",") for name, value in values.items()) for job, _ in self.jobs)
+
+    def missing(self) -> Piece | None:
+        """The rows and seeds that the committed tables lack; None if they lack none.
+
+        Of a chapter's design these are the seeds of which anything is lacking.
+        """
+        lacking = [(job.row, tuple(s for s in seeds if s not in set(runs.find(job).seed))) for job, seeds in self.jobs]
+        rows = {row for row, seeds in lacking if seeds}
+        left = {seed for _, seeds in lacking for seed in seeds}
+        if not left:
+            return None
+        kept = self.selection.rows if self.chapter else tuple(row for row in self.selection.rows if row in rows)
+        seeds = tuple(seed for seed in self.selection.seeds if seed in left)
+        return Piece(replace(self.selection, rows=kept, seeds=seeds), self.chapter)
+
+    def seconds(self) -> float | None:
+        """How long it takes by earlier runs of the same settings; None if one of its jobs has none."""
+        each = [(_seconds_a_seed(job), len(seeds)) for job, seeds in self.jobs]
+        return None if any(one is None for one, _ in each) else sum(one * n for one, n in each)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep runs.
+
+    Attributes:
+        selections: what ``paper-lib run`` takes.
+        chapters: a chapter's name to the selection that it spreads over its design.
+        seeds_a_piece: data set to how many seeds one process runs; all of them where nothing is said.
+    """
+
+    selections: tuple[Selection, ...]
+    chapters: Mapping[str, Selection] = field(default_factory=dict)
+    seeds_a_piece: Mapping[str, int] = field(default_factory=dict)
+
+    def wholes(self) -> list[Piece]:
+        """Every selection as one piece."""
+        return [*map(Piece, self.selections), *(Piece(one, chapter) for chapter, one in self.chapters.items())]
+
+    def pieces(self, missing: bool = False) -> list[Piece]:
+        """Every selection in pieces of a few seeds; those that the committed tables lack, or all."""
+        wholes = self.wholes()
+        if missing:
+            wholes = [left for one in wholes if (left := one.missing())]
+        return [part for one in wholes for part in self._split(one)]
+
+    def _split(self, piece: Piece) -> Iterator[Piece]:
+        seeds = piece.selection.seeds
+        step = self.seeds_a_piece.get(piece.selection.dataset, len(seeds))
+        for start in range(0, len(seeds), step):
+            yield Piece(replace(piece.selection, seeds=seeds[start : start + step]), piece.chapter)
+
+
+def file(name: str) -> Path:
+    """The file of a plan: of ``plans/`` by its name, or one's own by its path.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise ValueError(f"there is no plan {name}")
+        return Path(name).resolve()
+    return PLANS / f"{one_of('plan', name, sorted(p.stem for p in PLANS.glob('*.py')))}.py"
+
+
+def load(name: str) -> Plan:
+    """A plan by its name or path; see ``file``.
+
+    Raises:
+        ValueError: there is none, or it states no selections.
+    """
+    found = runpy.run_path(str(file(name)))
+    if "SELECTIONS" not in found:
+        raise ValueError(f"{file(name)} states no SELECTIONS")
+    return Plan(tuple(found["SELECTIONS"]), found.get("CHAPTERS", {}), found.get("SEEDS_A_PIECE", {}))
+
+
+def folder() -> Path:
+    """Where stamps and logs lie: beside the records that they speak of."""
+    return runs.folder() / "sweeps"
+
+
+def stamp(piece: Piece) -> Path:
+    """The file that says that a piece is done."""
+    return folder() / f"{piece.name}.done"
+
+
+# --- what plans are made of
+
+
+def shown(preset: str, seeds: Iterable[int], datasets: Mapping[str, Iterable[str]]) -> list[Selection]:
+    """A selection for every row, exhibit and data set, in the exhibit's scenario or in the row's own.
+
+    Rows without settings on a data set, and scenarios that it has not, are left out.
+
+    Args:
+        preset: ``quick`` or ``paper``.
+        seeds: of every row.
+        datasets: exhibit to its data sets.
+    """
+    return apart(
+        Selection(dataset, scenario, preset, seeds=tuple(seeds), rows=(name,))
+        for name, row in ROWS.items()
+        for exhibit in row.exhibits
+        for dataset in datasets.get(exhibit, ())
+        for scenario in [SCENARIOS.get(exhibit)]
+        if dataset in row.settings and any(serves(dataset, s) for s in row.scenarios if scenario in (None, s))
+    )
+
+
+def apart(selections: Iterable[Selection]) -> list[Selection]:
+    """One selection a row, in the scenario that it runs in, each once."""
+    found = {}
+    for one in selections:
+        for job in sweep.jobs(one):
+            alone = replace(one, rows=(job.row,), scenario=job.named["scenario"])
+            found[tables.command(alone)] = alone
+    return list(found.values())
+
+
+def together(selections: Iterable[Selection], rows_a_piece: int) -> list[Selection]:
+    """Selections that differ in their rows alone as one, of at most so many rows: short runs can share a process."""
+    found: dict[Any, list[Selection]] = {}
+    for one in selections:
+        setting = one.dataset, one.scenario, one.preset, one.split, one.seeds, one.device, str(one.changes)
+        found.setdefault(setting, []).append(one)
+    groups = (part[at : at + rows_a_piece] for part in found.values() for at in range(0, len(part), rows_a_piece))
+    return [replace(group[0], rows=tuple(row for one in group for row in one.rows)) for group in groups]
+
+
+# --- how long it takes
+
+
+def _seconds_a_seed(job: runs.Job) -> float | None:
+    """Mean over the earlier runs of a job's settings, out of the committed tables or else out of the run store."""
+    made = [
+        run
+        for source in runs.provenance(job.table).values()
+        if job.matches(source["identity"])
+        for run in source["runs"]
+    ]
+    made = made or [run for identity, run in _in_store(job.stream["dataset"]) if job.matches(identity)]
+    return sum(run["seconds"] for run in made) / sum(len(run["seeds"]) for run in made) if made else None
+
+
+@cache
+def _in_store(dataset: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Identity and provenance of one record of every folder of a data set."""
+    firsts = (next(iter(sorted(p.glob("seed*.json"))), None) for p in sorted((runs.folder() / dataset).glob("*")))
+    records = [runs.read(path) for path in firsts if path is not None]
+    return [(record["identity"], record["provenance"]) for record in records]
+
+
+def in_words(seconds: float | None) -> str:
+    """
+    >>> in_words(45.2), in_words(840), in_words(9000), in_words(None)
+    ('about 45 s', 'about 14 min', 'about 2.5 h', 'unknown')
+    """
+    if seconds is None:
+        return "unknown"
+    return (
+        f"about {seconds:.0f} s"
+        if seconds < 90
+        else f"about {seconds / 60:.0f} min"
+        if seconds < 5400
+        else (f"about {seconds / 3600:.1f} h")
+    )

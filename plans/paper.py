@@ -1,0 +1,35 @@
+"""Every number of the book at the paper's scale: the rows of all tables and figures, and the rounds of tuning.
+
+A row, a data set and a setting come from ``paper_lib/rows.py`` and the experiments, so what is new there is planned.
+"""
+
+from paper_lib.experiments import protocl_tuning, task_imbalance, vcl_toy_tuning
+from paper_lib.paper import SEEDS
+from paper_lib.plan import shown
+from paper_lib.rows import CIFARS, MNISTS, ROWS, TOYS
+from paper_lib.sweep import Selection
+
+DATASETS = {
+    **{exhibit: (*MNISTS, *CIFARS, *TOYS) for row in ROWS.values() for exhibit in row.exhibits},
+    "tables": (*MNISTS, *CIFARS),
+    "figure_1": ("split_mnist", *TOYS),
+    "task_imbalance": (),  # the chapter's
+}
+"""Where each exhibit's rows are shown."""
+
+BESIDE = [
+    Selection(dataset, "class_incremental", "paper", seeds=tuple(range(SEEDS)), rows=("sgd_single_head",))
+    for dataset in MNISTS
+]
+"""SGD with pixels in [0, 1] and VCL's network, beside VCL in Table 1."""
+
+SELECTIONS = [
+    *shown("paper", range(SEEDS), DATASETS),
+    *BESIDE,
+    *(vcl_toy_tuning.selection(d, trial) for d in TOYS for trial in range(len(vcl_toy_tuning.TRIALS))),
+    *(one for d in MNISTS for method in protocl_tuning.METHODS for one in protocl_tuning.known(method, d)),
+]
+CHAPTERS = {"task_imbalance": task_imbalance.PAPER}
+
+SEEDS_A_PIECE = {**dict.fromkeys(MNISTS, 4), **dict.fromkeys(CIFARS, 1)}
+"""VCL takes up to 15 minutes a seed on Split-MNIST, one processor: a piece ends within the hour."""

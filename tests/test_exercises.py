@@ -1,0 +1,90 @@
+"""The numbers in the closed-form chapters' answers, computed again and looked up in the chapter's text."""
+
+from __future__ import annotations
+
+import re
+
+import notebooks
+import pytest
+
+from paper_lib.analysis import errata, misspecification, protocl_derivation, scenarios, weight_filter
+
+
+def said(name: str, *phrases: str) -> None:
+    """Fail unless a chapter says each phrase, wherever its lines break."""
+    source = (notebooks.NOTEBOOKS / f"{name}.py").read_text(encoding="utf-8")
+    text = re.sub(r"\s+", " ", re.sub(r"^# ", "", source, flags=re.MULTILINE))
+    for phrase in phrases:
+        assert phrase in text, phrase
+
+
+def first_task(**changes: object) -> dict[str, tuple[float, float]]:
+    """Squared error on task 1 before and after task 2, by model."""
+    config = misspecification.Config(**changes)
+    scores = misspecification.run(config).scores.query("task_tested == 1 and metric == 'mse'")
+    mean = scores.groupby(["model", "task_trained"]).value.mean()
+    return {model: (mean[model, 1], mean[model, 2]) for model in ("line", "experts")}
+
+
+def test_scenarios():
+    def sds(**changes: object) -> str:
+        last = scenarios.recursion(scenarios.Config(**changes)).sequential.cov[-1]
+        return " and ".join(f"{sd:.3f}" for sd in last.diagonal().sqrt().tolist())
+
+    said("scenarios", f"fall from {sds()} to {sds(noise_precision=100.0)}")
+    many, five = (scenarios.recursion(scenarios.Config(**c)) for c in ({"num_tasks": 50, "num_points": 1}, {}))
+    assert many.batch_log_evidence == pytest.approx(five.batch_log_evidence)
+    said("scenarios", f"({five.log_evidence.sum():.2f} nats)")
+
+
+def test_misspecification():
+    before, after = first_task()["line"]
+    said("misspecification", f"rises from {before:.3f} to {after:.3f}")
+    one = first_task(num_experts=1, seeds=(0, 1, 2))
+    assert one["experts"][1] == pytest.approx(one["line"][1], abs=0.001)
+    noisy = first_task(noise_precision=1.0, seeds=(0, 1, 2))["line"]
+    said("misspecification", f"goes from {noisy[0]:.2f} to {noisy[1]:.2f}")
+    held = first_task(prior_var=0.001, seeds=(0, 1, 2))["line"]
+    said("misspecification", f"is {held[0]:.3f} before task 2 and {held[1]:.3f} after it")
+
+
+def test_protocl_derivation():
+    def gap(**changes: float) -> float:
+        last = protocl_derivation.swap(protocl_derivation.Config(**changes)).iloc[-1]
+        return last.exact - last["product"]
+
+    last = protocl_derivation.swap(protocl_derivation.Config()).iloc[-1]
+    said("protocl_derivation", f"64 points score {last['product']:.1f} for {last.exact:.1f} nats each")
+    said("protocl_derivation", f"from {gap():.0f} nats a point to {gap(noise_var=1.0):.0f}.")
+    said("protocl_derivation", f"the gap is {gap(precision=100.0):.1f} nats")
+    configs = [protocl_derivation.Config(concentration=c) for c in (100.0, 0.78)]
+    fourth = [protocl_derivation.urn(config).closed_form.iloc[-1] for config in configs]
+    said(
+        "protocl_derivation", f"{fourth[0]:.3f}, hardly more than 1/5", f"With 0.78 the probability is {fourth[1]:.3f}"
+    )
+
+
+def test_errata():
+    def numbers(point: str, **changes: float) -> list[str]:
+        checks = errata.shown(errata.run(errata.Config(**changes)).checks).set_index("quantity")
+        return next(list(row) for name, row in checks.iterrows() if name.startswith(point))
+
+    slow, single, few = numbers("M1", reversion=0.01), numbers("M1", num_steps=1), numbers("M2", num_draws=100)
+    said("errata", f"printed variance is {float(slow[0]):.1f} and the corrected one {float(slow[1]):.1f}")
+    said("errata", f"The corrected one, {single[1]}. The printed one is {single[0]}")
+    said("errata", f"M2 gives {few[2]} by simulation, for {few[1]} corrected and {few[0]} printed")
+    said("errata", f"which is {0.99**-4:.2f} here and {0.8**-4:.2f} at $h = 0.2$")
+
+
+def test_task_imbalance():
+    def equal(**changes: float) -> tuple[list[float], list[float]]:
+        result = weight_filter.run(weight_filter.Config(**changes))
+        return [list(table[table.ratio == 1].error) for table in (result.pairs, result.drifting)]
+
+    said("task_imbalance", f"errs by {weight_filter.one_weight((50,), 10).error.iloc[-1]:.2f} of 1")
+    said("task_imbalance", f"({equal()[0][2]:.2f} of 1 at equal sizes and 60°)")
+    (_, full, independent), _ = equal(degrees=30.0)
+    assert full < 0.001
+    said("task_imbalance", f"at equal sizes the error is {independent:.2f}, as for one weight")
+    fast = equal(eta_var=0.1)[1]
+    said("task_imbalance", f"its error is {min(fast):.2f} to {max(fast):.2f}")
