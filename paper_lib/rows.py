@@ -6,7 +6,7 @@ figures, the scoreboard and the plans find it by its name.
 
 Where the paper or a public code gives settings, they stand here as such; those that were chosen on validation data are
 held against the stored trials by tests. No code was released for VCL's rows: their settings are those of VCL in the
-public S-FSVI code (Rudner et al. 2022) on the paper's network with the paper's coresets, with pixels in [0, 1] as there.
+public S-FSVI code (Rudner et al. 2022) on the paper's network with the paper's coresets, pixels in [0, 1] as there.
 Rows of SGD named ``_long`` and ``_reference`` take the epochs and batches of VCL's rows with the same heads, so that
 both are also compared at as many steps. ``_reference`` takes all of a task's points a step, a hundred steps, and begins
 at larger weights, as that code does with a head a task; five of its seeds together take 1.8 GB.
@@ -154,8 +154,8 @@ VCL_SETTINGS = {
     "toy_pan": {**TOY_VCL, "epochs": 1000, "restart": False},
     "toy_gaussians": {**TOY_VCL, "epochs": 500, "restart": True},
 }
-"""The reference's settings are VCL's defaults. The toys' learning rate and where a task starts were chosen on validation
-data (``experiments/vcl_toy_tuning.py``)."""
+"""The reference's settings are VCL's defaults. The toys' learning rate and where a task starts were chosen on
+validation data (``experiments/vcl_toy_tuning.py``)."""
 VCL_QUICK = {**on(MNISTS, epochs=2), "toy_pan": {"epochs": 200}, "toy_gaussians": {"epochs": 100}}
 CORESETS = {
     "split_digits": {"coreset_per_task": 50},
@@ -243,8 +243,8 @@ FROMP_SETTINGS = {
     **on(CIFARS, **{"network": "cifarnet", "hidden": (), "epochs": 80, "batch_size": 256, "learning_rate": 1e-3},
          prior_precision=1e-4, clip=100.0),
 }  # fmt: skip
-"""On the MLP's data sets the public class-incremental runs' (Scannell et al.) on the paper's network and memory, with the
-points of Pan et al.; on CIFAR those of Pan et al.'s task-incremental runs."""
+"""On the MLP's data sets the public class-incremental runs' (Scannell et al.) on the paper's network and memory, with
+the points of Pan et al.; on CIFAR those of Pan et al.'s task-incremental runs."""
 FROMP_HEADS = {
     "split_digits": FROMP_SETTINGS["split_digits"] | {"memory_per_task": 20},
     **on(MNISTS, hidden=(256, 256), epochs=15, batch_size=128, memory_per_task=40),
@@ -285,7 +285,7 @@ HMC_PUBLISHED = plus(
     **{"start": "shared_net", "regularisation": "floor", "holdout": "rows", "final_rows": 3750},
     **{"max_components": 50, "average": "logit", "eval_chains": "last"},
 )
-"""The release's command: 5,000 iterations. It tries up to 500 components, which takes days; here the ladder ends at 50."""
+"""The release's command: 5,000 iterations. It tries up to 500 components, for days; here the ladder ends at 50."""
 HMC_QUICK = on(
     TOYS,
     num_chains=4,
