@@ -23,7 +23,7 @@ rule all:
 
 rule piece:
     output:
-        touch(FOLDER / "{name}.done"),
+        FOLDER / "{name}.done",
     log:
         FOLDER / "{name}.log",
     params:
@@ -36,4 +36,4 @@ rule piece:
         "paper-lib {params.command} device={params.device} ({params.takes})"
     shell:
         "OMP_WAIT_POLICY=passive {sys.executable} {params.on}"
-        " -m paper_lib.cli {params.command} device={params.device} > {log} 2>&1"
+        " -m paper_lib.cli {params.command} device={params.device} > {log} 2>&1 && touch {output}"

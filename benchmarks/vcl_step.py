@@ -33,6 +33,8 @@ def seconds_a_step(method, num_seeds: int, device: str) -> float:
     times = []
 
     def report(state, fraction):
+        if int(state.at.step):  # within an epoch
+            return
         if device.startswith("cuda"):
             torch.cuda.synchronize()
         times.append(time.perf_counter())

@@ -78,7 +78,8 @@ stored = task_imbalance.by_design(task_imbalance.stored(), "paper")
 plots.task_imbalance(stored)
 
 # %% tags=["hide-input"]
-Table(task_imbalance.effect_in_words(task_imbalance.effect_of_ratio(stored)))
+effects = task_imbalance.effect_in_words(task_imbalance.effect_of_ratio(stored))
+Table(effects, more=tables.verdicts(task_imbalance.CLAIMS), summary="what this chapter says of these runs, judged")
 
 # %% [markdown]
 # Forgetting of task 1 in points of accuracy, mean ± sd at equal sizes, and its change with the ratio of sizes, with the 95 % interval of

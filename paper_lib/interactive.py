@@ -152,9 +152,10 @@ def prototypes() -> Card:
 def _card(name: str, controls: str, played: str, still: str, words: str, caption: str, script: str) -> Card:
     """The figure to play with, its controls and what they lead to in words, and the still picture."""
     half = "flex:1 1 280px;margin:0;max-width:420px"
+    card = "display:flex;flex-wrap:wrap;gap:16px;padding:12px;line-height:1.35;border:1px solid;border-radius:6px;"
+    card += "color-scheme:light;background:#fff;color:#000"  # white in the dark as well, as all figures are
     return Card(
-        f'<div id="{name}" style="background:#fff;color:#000;padding:12px;border:1px solid {GREY};border-radius:6px;'
-        f'display:flex;flex-wrap:wrap;gap:16px;line-height:1.35">'
+        f'<div id="{name}" style="{card}">'
         f'<div style="{half}">{played}<div class="controls">{controls}</div><output aria-live="polite">{words}</output>'
         f'</div><div style="{half}">{still}<p style="margin:0">{caption}</p></div></div>'
         f"<script>(()=>{{const root=document.getElementById({json.dumps(name)});{script}}})()</script>"

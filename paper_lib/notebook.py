@@ -201,6 +201,7 @@ def _html(frame: pd.DataFrame) -> str:
     """A table that a narrow page scrolls by itself, with headers that a screen reader tells."""
     html = frame.to_html(index=False, border=0, classes="dataframe", justify="left").replace("<th>", '<th scope="col">')
     html = re.sub(r"[\d.]+ ± [\d.]+", lambda pair: f'<span class="spread">{pair[0]}</span>', html)
+    html = html.replace("± ", "±&nbsp;")
     return f'<div class="table" tabindex="0" role="region" aria-label="table">{html}</div>'
 
 

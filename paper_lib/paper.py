@@ -167,7 +167,7 @@ def _imbalance_selections() -> tuple[Selection, ...]:
 
 
 def claims() -> list[Claim]:
-    """The inventory: every figure, table, equation and sentence that is held against something, in the paper's order."""
+    """The inventory: every figure, table, equation and sentence that is held against something, in order."""
     figure_1 = _paper_scale(
         *("split_mnist", "sgd_single_head", "vcl_single_head", "sgd_multi_head", "vcl_multi_head_reference")
     )

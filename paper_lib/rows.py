@@ -6,7 +6,7 @@ figures, the scoreboard and the plans find it by its name.
 
 Where the paper or a public code gives settings, they stand here as such; those that were chosen on validation data are
 held against the stored trials by tests. No code was released for VCL's rows: their settings are those of VCL in the
-public S-FSVI code (Rudner et al. 2022) on the paper's network with the paper's coresets, with pixels in [0, 1] as there.
+public S-FSVI code (Rudner et al. 2022) on the paper's network with the paper's coresets, pixels in [0, 1] as there.
 Rows of SGD named ``_long`` and ``_reference`` take the epochs and batches of VCL's rows with the same heads, so that
 both are also compared at as many steps. ``_reference`` takes all of a task's points a step, a hundred steps, and begins
 at larger weights, as that code does with a head a task; five of its seeds together take 1.8 GB.
@@ -23,9 +23,11 @@ from typing import Any, NamedTuple, get_type_hints
 from paper_lib.checks import near_match, one_of
 from paper_lib.data.stream import DATASETS, make_stream
 from paper_lib.methods import Method
+from paper_lib.methods.fromp import FROMP
 from paper_lib.methods.protocl import ProtoCL, as_published
 from paper_lib.methods.replay import Replay, joint, sgd, single_task
 from paper_lib.methods.sequential_hmc import SequentialHMC
+from paper_lib.methods.sfsvi import SFSVI
 from paper_lib.methods.vcl import VCL, ddm, improved
 
 Settings = Mapping[str, Any]
@@ -152,8 +154,8 @@ VCL_SETTINGS = {
     "toy_pan": {**TOY_VCL, "epochs": 1000, "restart": False},
     "toy_gaussians": {**TOY_VCL, "epochs": 500, "restart": True},
 }
-"""The reference's settings are VCL's defaults. The toys' learning rate and where a task starts were chosen on validation
-data (``experiments/vcl_toy_tuning.py``)."""
+"""The reference's settings are VCL's defaults. The toys' learning rate and where a task starts were chosen on
+validation data (``experiments/vcl_toy_tuning.py``)."""
 VCL_QUICK = {**on(MNISTS, epochs=2), "toy_pan": {"epochs": 200}, "toy_gaussians": {"epochs": 100}}
 CORESETS = {
     "split_digits": {"coreset_per_task": 50},
@@ -217,7 +219,13 @@ BOUNDS = {
     **on(CIFARS, **CIFAR_REPLAY),
 }
 """The bounds beside them share their network and batches."""
-MEMORY_QUICK = {"split_digits": {"epochs": 20}, **on((*MNISTS, *CIFARS), epochs=1)}
+CIFAR_TRAIN_SIZES = {"split_cifar10": (400,) * 5, "split_cifar100": (500,) * 10, "split_cifar10_100": (500,) * 10}
+"""Training points a task of the quick preset, as many of each class: a look, and no result."""
+MEMORY_QUICK = {
+    "split_digits": {"epochs": 20},
+    **on(MNISTS, epochs=1),
+    **{name: {"train_sizes": sizes, "epochs": 4} for name, sizes in CIFAR_TRAIN_SIZES.items()},
+}
 PUBLISHED = {
     name: dataclasses.asdict(as_published(name)) | {"validation_fraction": share}
     for name, share in (
@@ -226,6 +234,44 @@ PUBLISHED = {
     )
 }
 """The release's configuration, which trains on what its fixed split leaves."""
+
+# --- FROMP and S-FSVI, pixels in [0, 1]
+
+FROMP_SETTINGS = {
+    "split_digits": {"hidden": (64,), "epochs": 20, "learning_rate": 1e-3, "memory_per_task": 50},
+    **on(MNISTS),
+    **on(CIFARS, **{"network": "cifarnet", "hidden": (), "epochs": 80, "batch_size": 256, "learning_rate": 1e-3},
+         prior_precision=1e-4, clip=100.0),
+}  # fmt: skip
+"""On the MLP's data sets the public class-incremental runs' (Scannell et al.) on the paper's network and memory, with
+the points of Pan et al.; on CIFAR those of Pan et al.'s task-incremental runs."""
+FROMP_HEADS = {
+    "split_digits": FROMP_SETTINGS["split_digits"] | {"memory_per_task": 20},
+    **on(MNISTS, hidden=(256, 256), epochs=15, batch_size=128, memory_per_task=40),
+}
+"""Pan et al.'s Split-MNIST runs with a head a task."""
+SFSVI_SETTINGS = {
+    "split_digits": {"hidden": (64,), "epochs": 40, "batch_size": 32, "learning_rate": 2e-3, "coreset_per_task": 50},
+    **on(MNISTS),
+    **{
+        name: {
+            **{"network": "cifarnet", "hidden": (), "batch_size": 512, "epochs": (200, *[50] * (tasks - 1))},
+            **{"learning_rate": (5e-4, *[3e-4] * (tasks - 1)), "num_context": (10, 200, *[50] * (tasks - 2))},
+            **{"prior_var": 0.03, "divergence_weight": "normalized", "context": "colours"},
+        }
+        for name, tasks in (("split_cifar10", 5), ("split_cifar100", 10), ("split_cifar10_100", 10))
+    },
+}
+"""Rudner et al.'s: on the MLP's data sets of Split-MNIST with one head, on CIFAR of Split-CIFAR with a head a task."""
+SFSVI_HEADS = {
+    "split_digits": SFSVI_SETTINGS["split_digits"] | {"coreset_per_task": 20},
+    **on(MNISTS, epochs=60, coreset_per_task=40),
+}
+FUNCTION_QUICK = {
+    "split_digits": {},
+    **on(MNISTS, epochs=1),
+    **{name: {"train_sizes": sizes, "epochs": 1} for name, sizes in CIFAR_TRAIN_SIZES.items()},
+}
 
 # --- HMC on the toys: 80 points a blob, 20 chains
 
@@ -239,7 +285,7 @@ HMC_PUBLISHED = plus(
     **{"start": "shared_net", "regularisation": "floor", "holdout": "rows", "final_rows": 3750},
     **{"max_components": 50, "average": "logit", "eval_chains": "last"},
 )
-"""The release's command: 5,000 iterations. It tries up to 500 components, which takes days; here the ladder ends at 50."""
+"""The release's command: 5,000 iterations. It tries up to 500 components, for days; here the ladder ends at 50."""
 HMC_QUICK = on(
     TOYS,
     num_chains=4,
@@ -347,6 +393,42 @@ def _rows() -> Iterable[Row]:
             style=Style(label, colour, marker, "--"),
             exhibits=("figure_1",),
         )
+    function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT)
+    yield function("fromp", FROMP, FROMP_SETTINGS, scenarios=CLASSES_FIRST, style=Style("FROMP", ORANGE, "^", "-"))
+    yield function(
+        "fromp_random",
+        partial(FROMP, selection="random"),
+        FROMP_SETTINGS,
+        scenarios=CLASSES_FIRST,
+        style=Style("FROMP, random points", ORANGE, "v", ":"),
+    )
+    yield function("sfsvi", SFSVI, SFSVI_SETTINGS, scenarios=CLASSES_FIRST, style=Style("S-FSVI", BLUE, "^", "-"))
+    yield function(
+        "sfsvi_no_coreset",
+        partial(SFSVI, coreset_per_task=0),
+        {
+            name: {k: v for k, v in own.items() if k != "coreset_per_task"} | {"prior_var": 100.0}
+            for name, own in SFSVI_SETTINGS.items()
+        },
+        scenarios=CLASSES_FIRST,
+        style=Style("S-FSVI without a coreset", BLUE, "v", ":"),
+    )
+    yield function(
+        "fromp_multi_head",
+        FROMP,
+        FROMP_HEADS,
+        scenarios=HEAD_A_TASK,
+        style=Style("FROMP, a head a task", ORANGE, "^", "--"),
+        exhibits=("heads",),
+    )
+    yield function(
+        "sfsvi_multi_head",
+        SFSVI,
+        SFSVI_HEADS,
+        scenarios=HEAD_A_TASK,
+        style=Style("S-FSVI, a head a task", BLUE, "^", "--"),
+        exhibits=("heads",),
+    )
     yield memory("protocl", ProtoCL, PROTOCL, style=Style("ProtoCL", GREEN, "o", "-"))
     yield memory(
         "protocl_paper_epochs",

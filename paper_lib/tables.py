@@ -1,8 +1,8 @@
 """From stored runs to what a chapter shows: matrices, summaries, comparisons with the paper, paired tests, verdicts.
 
 Every function takes a tidy table (``runs.COLUMNS``), live or stored. Seeds that diverged are counted and left out of
-every mean. Percent throughout; P_T is the paper's metric, the final accuracy, and stands beside the triangle mean, which
-several printed numbers turned out to be.
+every mean. Percent throughout; P_T is the paper's metric, the final accuracy, and stands beside the triangle mean,
+which several printed numbers turned out to be.
 """
 
 from __future__ import annotations
@@ -187,9 +187,9 @@ def comparison(
 
     Returns:
         A line a row: ``paper`` and its ``margin``; ``triangle`` and ``final`` with ``sd`` and ``se``; ``n`` seeds,
-        ``diverged`` ones, ``z`` of both: the gap in standard errors of the difference with the margin read as a standard
-        deviation over the paper's seeds; ``verdict`` and its ``words`` (``judge_number``); NLL and ECE after the last
-        task; seconds of training a seed and the most memory that a stack held.
+        ``diverged`` ones, ``z`` of both: the gap in standard errors of the difference with the margin read as a
+        standard deviation over the paper's seeds; ``verdict`` and its ``words`` (``judge_number``); NLL and ECE after
+        the last task; seconds of training a seed and the most memory that a stack held.
     """
     numbers, lines = {p.row: p for p in printed}, {}
     found = {str(name): part for name, part in table.groupby("row", observed=True)}

@@ -15,7 +15,6 @@ from papermill.inspection import _infer_parameters
 
 from paper_lib import runs
 from paper_lib.notebook import INJECTED, ParameterError
-from paper_lib.rows import ROWS
 
 CHAPTERS = ("metrics", "vcl_split_mnist", "class_incremental", "protocl")
 TINY = {"seeds": 0, "epochs": 1}
@@ -30,7 +29,7 @@ TAKEN = {
         {"dataset": "toy_pan", "scenario": "domain_incremental", "rows": TOY_ROWS},
         {"dataset": "toy_gaussians", "scenario": "task_incremental", "rows": ["joint_unit", "single_task"]},
         {"rows": "single_task"},
-        {"rows": list(ROWS)[:1] + ["replay", "protocl"], "seeds": [3, 1]},
+        {"rows": ["sgd", "replay", "protocl"], "seeds": [3, 1]},
         {"split": "validation"},
         {"preset": "paper", "learning_rate": "1e-2"},
     ],
@@ -75,18 +74,12 @@ TAKEN = {
 
 REFUSED = {
     "metrics": [
-        (
-            {"dataset": "toy_pan", "scenario": "domain_incremental"},
-            r"row 'sgd' has no settings on dataset='toy_pan'; it has split_digits, ",
-        ),
+        ({"dataset": "toy_pan", "scenario": "domain_incremental"}, r"row 'sgd' has no settings on dataset='toy_pan'"),
         ({"rows": ["sgd", "sgd"]}, "rows has 'sgd' twice"),
     ],
     "vcl_split_mnist": [
         ({"scenario": "class_incremental"}, r"cannot be served by 'sgd_multi_head'.*served by .*vcl_single_head"),
-        (
-            {"dataset": "toy_pan", "scenario": "class_incremental", "rows": ONE_HEAD},
-            "class_incremental.*toy_pan.*domain_incremental",
-        ),
+        ({"dataset": "toy_pan", "scenario": "class_incremental", "rows": ONE_HEAD}, "class_.*toy_pan.*domain_"),
         ({"coreset_per_task": 7}, r"coreset_per_task=7 changes no row .*; rows that take it are vcl_coreset"),
     ],
     "class_incremental": [
@@ -171,6 +164,6 @@ def test_papermill_tells_the_type_of_every_parameter(chapter):
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_code_is_folded_but_for_the_parameters_and_nothing_is_asserted(chapter):
-    for cell in sum(cells(chapter), []):
+    for cell in (cell for part in cells(chapter) for cell in part):
         assert set(cell.metadata.get("tags", ())) in ({"parameters"}, {"hide-input"}), cell.source
         assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(cell.source)))

@@ -317,6 +317,16 @@ class TestWithSnakemake:
             start(copy, *words, epochs=8).communicate()
         assert table(copy) == found and found.count("\n") == 1 + 2 * 2 * 3 * 15
 
+    def test_on_gpus_each_piece_is_started_on_a_free_one(self, copy):
+        """Said and not done: there need be no GPU here."""
+        command = "-m snakemake --dry-run --printshellcmds --profile profiles/gpus --config plan=tiny.py"
+        (copy / "tiny.py").write_text(TINY.format(epochs=2))
+        done = subprocess.run([sys.executable, *command.split()], cwd=copy, capture_output=True, text=True, check=True)
+        commands = re.findall(
+            r"scripts/free_gpu.py -m paper_lib.cli run .* device=cuda:0 > ", done.stdout + done.stderr
+        )
+        assert len(commands) == 4
+
     def test_slurm_is_handed_a_piece_a_job_with_its_time_and_memory(self, copy, tmp_path):
         """``sbatch`` is a stub that notes what it is given and runs it at once."""
         stubs, calls = tmp_path / "stubs", tmp_path / "calls"
@@ -325,9 +335,10 @@ class TestWithSnakemake:
 import json, os, subprocess, sys
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
 if name == "sbatch":
-    job = len(os.listdir("{calls}")) + 1
-    done = subprocess.run(words[words.index("--wrap") + 1] if "--wrap" in words else sys.stdin.read(), shell=True,
-        capture_output=True, text=True, env=os.environ | {{"SLURM_JOB_ID": str(job)}})
+    job = os.getpid()
+    (wrap,) = (word.removeprefix("--wrap=") for word in words if word.startswith("--wrap="))
+    own = os.environ | {{"SLURM_JOB_ID": str(job)}}
+    done = subprocess.run(wrap, shell=True, capture_output=True, text=True, env=own)
     open(f"{calls}/{{job}}", "w").write(json.dumps([words, done.returncode, done.stdout + done.stderr]))
     print(job)
 elif name == "sacct":
@@ -349,7 +360,7 @@ elif name == "srun":
         output = swept(copy, "profile=slurm", *extra, path=str(stubs))
         given = [json.loads(path.read_text()) for path in calls.iterdir()]
         assert len(given) == 4 and all(status == 0 for _, status, _ in given), (given, output)
-        names = {piece for words, _, _ in given for piece in re.findall(r"sweeps/(\S+?)\.done", " ".join(words))}
+        names = {name for words, _, _ in given for name in re.findall(r"piece:name=(\S+?)'", " ".join(words))}
         assert names == {path.stem for path in (copy / "runs" / "sweeps").glob("*.done")} and len(names) == 4
         for words, _, _ in given:
             assert "-t 90" in " ".join(words) and "--mem 4000" in " ".join(words)

@@ -125,8 +125,8 @@ def _coresets(table: pd.DataFrame) -> Judgement:
         mine = {row: s.mean() for row, s in _of(table, dataset, "final_accuracy").items()}
         shares += [40 < mine["vcl_coreset"] < 0.7 * mine["replay"], mine["vcl_coreset_k_centre"] < mine["vcl_coreset"]]
         words.append(
-            f"{paper.DATASETS[dataset]}: random {mine['vcl_coreset']:.1f}, k-centre {mine['vcl_coreset_k_centre']:.1f}, "
-            f"replay {mine['replay']:.1f} %"
+            f"{paper.DATASETS[dataset]}: random {mine['vcl_coreset']:.1f}, "
+            f"k-centre {mine['vcl_coreset_k_centre']:.1f}, replay {mine['replay']:.1f} %"
         )
     return holds(all(shares), "; ".join(words))
 

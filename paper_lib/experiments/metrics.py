@@ -44,7 +44,7 @@ def identified() -> pd.DataFrame:
             score = metrics.complete_forgetting(learned, 5)
             lines[f"{paper.label(p.row)}, {paper.DATASETS[p.dataset]}"] = (p.value, learned, score[1], score[0])
     columns = ["printed", "just learned", "triangle mean", "final accuracy"]
-    return pd.DataFrame.from_dict(lines, orient="index", columns=columns).round(2)
+    return pd.DataFrame.from_dict(lines, orient="index", columns=columns).round(2).rename_axis(index="printed row")
 
 
 def impossible_margins() -> dict[str, float]:

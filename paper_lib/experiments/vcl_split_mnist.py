@@ -37,7 +37,7 @@ def stored(dataset: str) -> pd.DataFrame:
 
 
 def scores(table: pd.DataFrame) -> pd.DataFrame:
-    """Each row of a table of one data set, percent: final accuracy, triangle mean, forgetting, accuracy when learned."""
+    """Each row of a table of one data set, percent: final accuracy, triangle mean, forgetting, learning accuracy."""
     found = tables.summary(table).set_index("row")
     return found.reindex([row for row in ROWS if row in found.index])
 
@@ -238,7 +238,7 @@ def _near_log(table: pd.DataFrame) -> Judgement:
     theirs = line["log, final accuracy"]
     return holds(
         line["final accuracy"] < theirs < line.highest,
-        f"final accuracy {line['final accuracy']:.1f} ({line.lowest:.1f} to {line.highest:.1f}); the log's {theirs:.1f} %",
+        f"final accuracy {line['final accuracy']:.1f} ({line.lowest:.1f} to {line.highest:.1f}), log {theirs:.1f} %",
     )
 
 
@@ -246,7 +246,7 @@ def _toys(table: pd.DataFrame) -> Judgement:
     found = {d: differences(table[table["dataset"] == d]) for d in TOYS}
     one = {d: f.loc["one head: VCL over SGD"] for d, f in found.items()}
     condition = all(
-        0 < one[d]["final low"]
+        one[d]["final low"] > 0
         and one[d]["final high"] < f["final low"]["joint over VCL with one head"]
         and f["final low"]["VCL: a head a task over one"] > 10
         for d, f in found.items()

@@ -1,8 +1,8 @@
 """The choice of VCL's settings on the toy sets, on validation data: none are published.
 
 Every combination of a small grid is trained on nine tenths of a toy set's training data, with one head and with a head
-a task, and compared by P_T on the last tenth, averaged over the two. ``rows.py`` states the winner and a test compares the
-two.
+a task, and compared by P_T on the last tenth, averaged over the two. ``rows.py`` states the winner and a test compares
+the two.
 """
 
 from __future__ import annotations

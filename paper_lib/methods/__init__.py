@@ -66,17 +66,17 @@ class Method(Protocol):
         """
 
 
-def epochs_of(epochs: int | tuple[int, ...], task_index: int) -> int:
-    """Passes over a task where ``epochs`` is one number, or one a task.
+def of_task(name: str, setting: float | tuple[float, ...], task_index: int) -> float:
+    """The value for a task of a setting that is one number, or one a task.
 
     Raises:
         ValueError: there is none for the task.
 
-    >>> epochs_of(3, 7), epochs_of((3, 5), 1)
+    >>> of_task("epochs", 3, 7), of_task("epochs", (3, 5), 1)
     (3, 5)
     """
-    if isinstance(epochs, int):
-        return epochs
-    if task_index >= len(epochs):
-        raise ValueError(f"epochs={epochs!r} has none for task {task_index + 1}; give one number, or one a task")
-    return epochs[task_index]
+    if not isinstance(setting, tuple):
+        return setting
+    if task_index >= len(setting):
+        raise ValueError(f"{name}={setting!r} has none for task {task_index + 1}; give one number, or one a task")
+    return setting[task_index]

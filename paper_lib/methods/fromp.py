@@ -27,7 +27,7 @@ from paper_lib import rng, training
 from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import diagonal_ggn, kernel
-from paper_lib.methods import Learned, unreported
+from paper_lib.methods import Learned, of_task, unreported
 from paper_lib.networks import Network, Params, build
 
 SELECTIONS = ("lambda_descend", "random", "lambda_ascend")
@@ -81,7 +81,7 @@ class FROMP:
     Attributes:
         hidden: widths of the MLP's hidden layers; ignored by CifarNet.
         network: ``mlp`` or ``cifarnet``.
-        epochs: passes over each task.
+        epochs: passes over each task, or one number a task.
         batch_size: points a step.
         learning_rate: of Adam, which starts afresh with every task.
         temperature: tau, divides the likelihood.
@@ -96,7 +96,7 @@ class FROMP:
 
     hidden: tuple[int, ...] = (200, 200)
     network: Literal["mlp", "cifarnet"] = "mlp"
-    epochs: int = 10
+    epochs: int | tuple[int, ...] = 10
     batch_size: int = 32
     learning_rate: float = 1e-4
     temperature: float = 10.0
@@ -113,7 +113,9 @@ class FROMP:
         one_of("network", self.network, ("mlp", "cifarnet"))
         one_of("selection", self.selection, SELECTIONS)
         one_of("space", self.space, ("probabilities", "logits"))
-        for name in ("epochs", "batch_size", "memory_per_task"):
+        for epochs in self.epochs if isinstance(self.epochs, tuple) else (self.epochs,):
+            within("epochs", epochs, 1)
+        for name in ("batch_size", "memory_per_task"):
             within(name, getattr(self, name), 1)
         for name in ("learning_rate", "temperature", "prior_precision", "jitter", "clip"):
             if getattr(self, name) is not None:
@@ -168,11 +170,12 @@ class FROMP:
 
         stepper = training.Stepper(step, [*params, *training.tensors_of(optimiser), total])
         draws, batch_size = torch.arange(len(task.y)).expand(len(seeds), -1), min(self.batch_size, len(task.y))
+        num_epochs = of_task("epochs", self.epochs, task.index)
         epochs = training.Epochs(stepper, total, draws, batch_size, seeds, training.masks(network, batch_size))
-        for at, done in epochs.run(state.at, self.epochs, task.index):
+        for at, done in epochs.run(state.at, num_epochs, task.index):
             moments = training.moments_of(optimiser)
             state = state._replace(params=tuple(p.detach() for p in params), moments=moments, at=at)
-            report(state, done / self.epochs)
+            report(state, done / num_epochs)
         nll, penalty = state.at.losses.unbind(-1)
         state = self._remember(state, task)._replace(at=training.start(len(seeds), device, 2))
         return Learned(state, {"loss": nll + penalty, "nll": nll, "penalty": penalty})

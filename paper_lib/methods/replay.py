@@ -22,7 +22,7 @@ from paper_lib import memory as mem
 from paper_lib import training
 from paper_lib.checks import within
 from paper_lib.data.stream import Spec, Task
-from paper_lib.methods import Learned, epochs_of, unreported
+from paper_lib.methods import Learned, of_task, unreported
 from paper_lib.networks import Network, Params, build
 
 
@@ -147,7 +147,7 @@ class Replay:
         num_draws = pool.draws.shape[1]
         batch_size, at = min(self.batch_size or num_draws, num_draws), state.at
         epochs = training.Epochs(stepper, total, pool.draws, batch_size, seeds, training.masks(network, batch_size))
-        num_epochs = epochs_of(self.epochs, task.index)
+        num_epochs = of_task("epochs", self.epochs, task.index)
         for at, done in epochs.run(state.at, num_epochs, task.index):
             report(current(at), done / num_epochs)
         state = current(training.start(len(seeds), task.x.device))

@@ -4,7 +4,7 @@ Source: Kessler et al. 2023, Sec. 3 and App. C to E. With :math:`\hat p_0 = \mat
 
 .. math:: \hat p_t(\theta) \propto p(D_t \mid \theta)\, \hat p_{t-1}(\theta),
 
-and fits :math:`\hat p_t` to the draws (``recursion="density"``). If the fit were perfect, this would be the posterior of
+and fits :math:`\hat p_t` to the draws (``recursion="density"``). If the fit were perfect, it would be the posterior of
 all data so far, which two controls sample directly: ``exact`` goes on from the last task's draws and ``joint`` starts
 afresh, both with the likelihood of every task so far under the first prior. No field of them is fitted.
 
@@ -278,7 +278,7 @@ class SequentialHMC:
         return torch.cat(found).view(*draws.shape[:3], len(at))
 
     def _log_probs(self, network: MLP, spec: Spec, flat: Tensor, x: Tensor) -> Tensor:
-        """Log-probabilities of each of a set of networks ``(network, n, unit)`` from parameters ``(network, parameter)``."""
+        """Log-probabilities ``(network, n, unit)`` of each network from parameters ``(network, parameter)``."""
         shapes = [
             torch.empty(1, *s)
             for i, o in zip(network.widths, network.widths[1:], strict=False)

@@ -28,7 +28,7 @@ from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import output_moments
 from paper_lib.inference.mean_field import MeanField, Sampler, mapped
-from paper_lib.methods import Learned, unreported
+from paper_lib.methods import Learned, of_task, unreported
 from paper_lib.networks import MLP, Network, build
 
 STEPS_A_TAPE = 8
@@ -154,7 +154,7 @@ class SFSVI:
             if not self.carry_moments:
                 moments = training.fresh_moments((*state.posterior.mean, *state.posterior.log_var))
             state = state._replace(prior=state.posterior, moments=moments)
-        fit, epochs = Fit(self, state, task), _of_task("epochs", self.epochs, task.index)
+        fit, epochs = Fit(self, state, task), of_task("epochs", self.epochs, task.index)
         for at, done in fit.epochs.run(state.at, epochs, task.index):
             state = fit.state(state)._replace(at=at)
             report(state, done / epochs)
@@ -208,7 +208,7 @@ class Fit:
         for p in params:
             p.grad = torch.zeros_like(p)
         self.q = q = MeanField(params[:num_layers], params[num_layers:])
-        learning_rate = _of_task("learning_rate", config.learning_rate, task.index)
+        learning_rate = of_task("learning_rate", config.learning_rate, task.index)
         self.optimiser = optimiser = training.adam(params, state.moments, learning_rate)
         batch_size = min(config.batch_size, len(task.y))
         sampler = Sampler(config._random(spec), config.num_samples, batch_size, config.sampling)
@@ -216,7 +216,7 @@ class Fit:
         place[mine] = torch.arange(len(mine))
         y = place.to(device)[task.y]
 
-        per_task, past = _of_task("num_context", config.num_context, task.index), range(max(1, task.index))
+        per_task, past = of_task("num_context", config.num_context, task.index), range(max(1, task.index))
         num_context = per_task * len(past)
         units = _own_units(spec, [t for t in past for _ in range(per_task)], device)
         weight = (batch_size if config.divergence_weight == "equal" else 1) / max(1, num_context)
@@ -326,12 +326,3 @@ def _own_units(spec: Spec, tasks: list[int], device: torch.device) -> Tensor | N
 
 def _part(q: MeanField, seeds: slice) -> MeanField:
     return mapped(lambda p: p[seeds], q)
-
-
-def _of_task(name: str, setting, task_index: int):
-    """The value for a task of a setting that is one number, or one a task."""
-    if not isinstance(setting, tuple):
-        return setting
-    if task_index >= len(setting):
-        raise ValueError(f"{name}={setting!r} has none for task {task_index + 1}; give one number, or one a task")
-    return setting[task_index]

@@ -33,7 +33,7 @@ from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field
 from paper_lib.inference.mean_field import MeanField, Sampler
-from paper_lib.methods import Learned, epochs_of, unreported
+from paper_lib.methods import Learned, of_task, unreported
 from paper_lib.networks import MLP
 from paper_lib.training import Phase, Position
 
@@ -198,7 +198,7 @@ class VCL:
 
     def _phases(self, spec: Spec, task_index: int) -> list[Phase]:
         """What learning a task consists of, in order."""
-        own = epochs_of(self.epochs, task_index)
+        own = of_task("epochs", self.epochs, task_index)
         coreset_epochs = own if self.coreset_epochs is None else self.coreset_epochs
         heads = range(task_index + 1) if spec.scenario == "task_incremental" else [task_index]
         return training.phases(
