@@ -1,6 +1,7 @@
 """The recursion: HMC, a density, HMC; against quadrature, the prior itself, and networks by hand."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def forward(method, spec, theta, x):
     """A network's outputs by loops over its layers, float64."""
     h, theta = spec.scale(x).double(), theta.double()
     widths = (2, *method.hidden, 2)
-    for layer, (i, o) in enumerate(zip(widths, widths[1:], strict=False)):
+    for layer, (i, o) in enumerate(pairwise(widths)):
         weight, bias, theta = theta[: i * o].view(i, o), theta[i * o : i * o + o], theta[i * o + o :]
         h = h @ weight + bias
         h = h.relu() if layer < len(method.hidden) else h
@@ -235,7 +236,7 @@ def test_chains_start_at_one_network_on_every_task_as_published_or_at_draws_of_t
 
 
 def test_a_rejection_in_the_warm_up_restarts_a_chain_as_published(pan):
-    """A step so large that nothing is accepted leaves every draw at the start; one that mixes does not restart later."""
+    """A step so large that nothing is accepted leaves every draw at the start."""
     stuck = replace(TINY, step_size=1e3, burn_reject="restart", start="shared_net")
     with pytest.warns(UserWarning):
         _, (found,) = learned(replace(stuck, recursion="exact"), pan, num_tasks=1)
@@ -300,7 +301,7 @@ def test_a_setting_that_cannot_be_is_refused_with_what_can(settings, message):
 def test_one_chain_is_enough_for_the_controls_and_a_stream_with_named_tasks_is_refused():
     assert replace(TINY, num_chains=1, recursion="joint").num_chains == 1
     spec = make_stream("toy_pan", "task_incremental", toy_points=8).spec
-    with pytest.raises(ValueError, match="task_incremental.*one head; use domain_incremental"):
+    with pytest.raises(ValueError, match=r"task_incremental.*one head; use domain_incremental"):
         TINY.init(spec, (0,), "cpu")
 
 

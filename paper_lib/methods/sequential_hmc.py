@@ -5,7 +5,7 @@ Source: Kessler et al. 2023, Sec. 3 and App. C to E. With :math:`\hat p_0 = \mat
 .. math:: \hat p_t(\theta) \propto p(D_t \mid \theta)\, \hat p_{t-1}(\theta),
 
 and fits :math:`\hat p_t` to the draws (``recursion="density"``). If the fit were perfect, this would be the posterior
-of all data so far, which two controls sample directly: ``exact`` goes on from the last task's draws and ``joint`` starts
+of all data so far, which two controls sample directly: ``exact`` goes on from the last draws and ``joint`` starts
 afresh, both with the likelihood of every task so far under the first prior. Neither fits a density.
 
 Where the paper's text and its released code part, a field says which one is meant; the row ``hmc_as_published`` has the
