@@ -129,6 +129,8 @@ def _memory_table(table: pd.DataFrame) -> Judgement:
         best = max(("protocl", "protocl_paper_epochs"), key=lambda r: tables.by_seed(part)[r].mean())
         found[dataset] = tables.paired(part, best, "sfsvi")
     numbers = "; ".join(f"{DATASETS[d]}: {_interval(f)}" for d, f in found.items())
+    if (fewest := min(f.n for f in found.values())) < SEEDS:
+        return Judgement("not comparable", f"reduced: {fewest} seeds; ProtoCL over S-FSVI, final accuracy: {numbers}")
     good = all(f.upper >= 0 for f in found.values())
     return Judgement("reproduced" if good else "not reproduced", f"ProtoCL over S-FSVI, final accuracy: {numbers}")
 
