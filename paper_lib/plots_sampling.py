@@ -67,6 +67,8 @@ def surfaces(panels: Mapping[str, Any], points: Points) -> Figure:
             number of tasks seen.
         points: of all tasks.
     """
+    if not panels:
+        return _not_run()
     figure, axes = card(len(panels), 2, height=1.2 + 1.7 * len(panels), sharex=True, sharey=True)
     for line, (title, (x, y, mean, sd, seen)) in zip(axes, panels.items(), strict=True):
         left, right = line
@@ -89,6 +91,8 @@ def traces(panels: Mapping[str, Any]) -> Figure:
     Args:
         panels: title to traces with ``num_draws``, ``accuracy`` and ``nll`` ``(seed, task, point)``.
     """
+    if not panels:
+        return _not_run()
     figure, axes = card(2, len(panels), height=4.8, sharex="col", sharey="row")
     for column, (title, found) in enumerate(panels.items()):
         for ax, values in zip(axes[:, column], (100 * found.accuracy, found.nll), strict=True):
@@ -120,6 +124,8 @@ def diagnostics(told: pd.DataFrame, max_rhat: float, min_ess: float) -> Figure:
         ("num_components", "components", 1, None),
     )
     rows = [row for row in ROWS if row in set(told["row"])]
+    if not rows:
+        return _not_run()
     figure, axes = card(2, 2, height=5.0 + 0.28 * len(rows), sharex=True)
     for ax, (name, label, factor, threshold) in zip(axes.flat, panels, strict=True):
         for place, row in enumerate(rows):
@@ -146,6 +152,8 @@ def factors(lines: pd.DataFrame) -> Figure:
     Args:
         lines: index the change in words, a column ``final`` with a list of percents, and ``colour``.
     """
+    if lines.empty:
+        return _not_run()
     figure, axes = card(height=1.2 + 0.36 * len(lines))
     ax = axes[0, 0]
     for place, (_, line) in enumerate(lines.iterrows()):
@@ -153,6 +161,14 @@ def factors(lines: pd.DataFrame) -> Figure:
     ax.set_yticks([-place for place in range(len(lines))], lines.index)
     ax.set(xlabel="final accuracy (%), a dot a seed", xlim=(45, 101))
     ax.grid(axis="x", alpha=0.3)
+    return figure
+
+
+def _not_run() -> Figure:
+    """What stands where a figure of stored runs will."""
+    figure, axes = card(height=1.0)
+    axes[0, 0].text(0.5, 0.5, "not run yet", ha="center", va="center")
+    axes[0, 0].axis("off")
     return figure
 
 

@@ -14,7 +14,7 @@ from paper_lib.tables import Claim, Judgement, holds
 LIVE = sweep.replace(hmc_sequential.LIVE, rows=("hmc", "hmc_exact"))
 """What the chapter runs unless its parameters say otherwise."""
 
-OF_ALL = ("ess_log_density", "rhat_log_density", "ess_probe", "rhat_probe", "acceptance_rate", "divergent", "accuracy")
+OF_ALL = ("accuracy", "ess_log_density", "rhat_log_density", "ess_probe", "rhat_probe", "acceptance_rate", "divergent")
 OF_DENSITIES = ("density_accuracy", "num_components")
 
 
