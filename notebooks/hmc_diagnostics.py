@@ -103,20 +103,22 @@ Table(tables.verdicts(hmc_diagnostics.CLAIMS))
 #
 # ## Try it
 #
-# 1. Set `num_draws = 200`, five times as many. Which gate comes nearer?
+# 1. Set `dataset = "toy_gaussians"`. Are the densities nearer to the draws where blobs do not overlap?
 #
 # :::{dropdown} Answer
-# EX-D-LONG
+# Hardly. HMC's draws are right on all points of the task just learned, the density's draws on 66 % of them, and 7 of 10
+# densities fail.
 # :::
 #
 # 2. Set `num_chains = 2`. What becomes of the density's draws?
 #
 # :::{dropdown} Answer
-# EX-D-CHAINS
+# With one chain of two left to fit, they are right on 80 % of the points of the task just learned. With three chains of four
+# they are right on 61 %, as there are more arrangements of the units to average over. Every density fails either way.
 # :::
 #
 # 3. Set `prior_precision = 1`. Is the posterior easier to sample under a wider prior?
 #
 # :::{dropdown} Answer
-# EX-D-PRIOR
+# No. The median R-hat of the log density rises from 1.1 to 1.5.
 # :::

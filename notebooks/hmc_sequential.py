@@ -120,17 +120,17 @@ Table(tables.verdicts(hmc_sequential.CLAIMS), more=hmc_sequential.shown_gates(st
 # 1. Set `rows = ["hmc_gaussian", "hmc_realnvp", "hmc_joint"]`. Does a flow hand on more than a Gaussian?
 #
 # :::{dropdown} Answer
-# EX-H-FLOW
+# No. The Gaussian ends at 62 % and the RealNVP at 63 %, and every density fails. Joint HMC ends at 90 %.
 # :::
 #
 # 2. Set `prior_precision = 1`. What does a wider prior do to joint HMC?
 #
 # :::{dropdown} Answer
-# EX-H-PRIOR
+# It lets the weights grow: joint HMC ends at 98 %. With the mixture the end is 62 % as before.
 # :::
 #
 # 3. Set `num_chains = 2`. Does the mixture keep more where there are fewer chains to average over?
 #
 # :::{dropdown} Answer
-# EX-H-CHAINS
+# No. It ends at 63 %, and every density fails. The exact recursion ends at 92 %.
 # :::

@@ -51,14 +51,16 @@ FACTORS: dict[str, Mapping[str, Any]] = {
 """Changes in words, with the settings that they change."""
 
 LIVE = Selection(DATASET, seeds=(0,), rows=(ROW,))
-LIVE_FACTORS = ("as published", "step size and masses adapt", "nothing fitted (exact)", "all corrected, exact")
+LIVE_FACTORS = ("as published", "step size and masses adapt", "all corrected, a Gaussian", "all corrected, exact")
 """What the chapter runs unless its parameters say otherwise."""
 
 
 def selection(factor: str, live: Selection | None = None) -> Selection:
-    """The runs of a factor, at the paper's scale unless a live selection says otherwise."""
-    base = Selection(DATASET, None, "paper", seeds=SEEDS, rows=(ROW,)) if live is None else live
-    return sweep.replace(base, changes={**base.changes, **FACTORS[factor]})
+    """The runs of a factor, at the paper's scale unless a live selection says otherwise, which fits to all its rows."""
+    if live is None:
+        return Selection(DATASET, None, "paper", seeds=SEEDS, rows=(ROW,), changes=FACTORS[factor])
+    changes = {name: None if name == "final_rows" else value for name, value in FACTORS[factor].items()}
+    return sweep.replace(live, changes={**live.changes, **changes})
 
 
 def selections() -> list[Selection]:
@@ -75,8 +77,9 @@ def found(tables_of: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """A line a factor that has runs.
 
     Returns:
-        ``final`` percents of each seed, ``mean``, ``sd`` and ``triangle``; ``failed`` of ``fitted`` densities;
-        ``passed`` of ``chains`` gates; ``verdict`` in words, and ``colour`` by it.
+        ``final`` percents of each seed, ``mean``, ``sd`` and ``triangle``; ``learned``, accuracy when a task was just
+        learned; ``failed`` of ``fitted`` densities; ``passed`` of ``chains`` gates; ``failure`` of sampler or density;
+        ``verdict`` in words, and ``colour`` by it.
     """
     lines = {}
     for factor, table in tables_of.items():
@@ -86,7 +89,8 @@ def found(tables_of: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         fitted, gate = densities(table), gates(table).loc[ROW]
         lines[factor] = {"final": final.tolist(), "mean": final.mean(), "sd": final.std(), "triangle": triangle.mean()}
         lines[factor] |= {"failed": int((fitted.verdict != "ok").sum()), "fitted": len(fitted)}
-        lines[factor] |= {"passed": gate.passed, "chains": gate.n, "n": len(final), "failure": failure(table)}
+        lines[factor]["learned"] = tables.by_seed(table, "learning_accuracy")[ROW].mean()
+        lines[factor] |= {"passed": int(gate.passed), "chains": int(gate.n), "n": len(final), "failure": failure(table)}
     frame = pd.DataFrame.from_dict(lines, orient="index")
     if frame.empty:
         return frame
@@ -111,8 +115,10 @@ def _verdict(line: Any, best: float) -> str:
     """What a change does, in plain words; ``best`` is the final accuracy when nothing is fitted."""
     if line.failure:
         return line.failure
+    if line.learned < 90:
+        return "not learned: the sampler is to blame"
     if not line.fitted:
-        return "remembers" if line.mean >= 90 else "forgets: the sampler is to blame"
+        return "remembers" if line.mean >= 90 else "forgets with nothing fitted"
     if pd.isna(best):
         return "exact recursion not run yet"
     return "remembers" if best - line.mean <= 100 * POINT else f"forgets: {best - line.mean:.0f} points below exact"
@@ -132,7 +138,7 @@ def shown(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         "converged": [f"{a} of {b}" for a, b in zip(frame.passed, frame.chains, strict=True)],
         "verdict": frame.verdict.tolist(),
     }
-    more = frame[["triangle", "n"]].rename(columns={"triangle": "triangle mean"})
+    more = frame[["triangle", "learned", "n"]].rename(columns={"triangle": "triangle mean", "learned": "when learned"})
     return pd.DataFrame(columns, index=frame.index), more
 
 
