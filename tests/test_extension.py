@@ -1,4 +1,4 @@
-"""CONTRIBUTING's recipes, followed in a temporary copy: a method is a file and a row, a data set a reader and an entry."""
+"""CONTRIBUTING's recipes in a temporary copy: a method is its file and a row, a data set its reader and an entry."""
 
 import os
 import re
@@ -143,7 +143,7 @@ def test_a_method_s_file_and_its_row_stand_in_table_1_the_figures_the_scoreboard
     (copy.folder / "show.py").write_text(SHOWN)
     told = dict(line.split(" ", 1) for line in copy("show.py").splitlines())
     n, printed, final, verdict = told.pop("table").split(" ", 3)
-    assert (n, printed, verdict) == ("10", "85.5", "not reproduced") and 15 < float(final) < 25
+    assert (n, printed, verdict) == ("10", "85.5", "not reproduced") and 8 < float(final) < 13  # chance of ten
     assert told == dict.fromkeys(("planned", "label", "curve", "dots"), "True")
     copy("scripts/scoreboard.py")
     for page in ("book/reproduction.md", "README.md"):
@@ -152,6 +152,7 @@ def test_a_method_s_file_and_its_row_stand_in_table_1_the_figures_the_scoreboard
         assert f"{final}" in line and "not reproduced" in line
 
 
+@pytest.mark.slow
 def test_a_data_set_is_its_reader_and_one_entry(copy):
     with (copy.folder / "paper_lib" / "data" / "vision.py").open("a") as file:
         file.write(READER)
