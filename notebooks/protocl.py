@@ -61,7 +61,7 @@ plots.scores({paper.DATASETS[selection.dataset]: tables.comparison(table, (), se
 # %% [markdown]
 # ## At the paper's scale
 #
-# Split-MNIST first, then Split-FMNIST; the paper's networks and memory. `ProtoCL` has settings that were chosen on
+# Split-MNIST first, then Split-FMNIST; the paper's networks and memory. ProtoCL has settings that were chosen on
 # validation data, the number of epochs among them. "The paper's epochs" has the best settings with 50. "As published" is
 # the configuration of the release, the authors' code
 # ([skezle/bayes_cl_posterior](https://github.com/skezle/bayes_cl_posterior)). {term}`Replay` has the same memory and no

@@ -81,8 +81,8 @@ def two_lines(slope: float = -1.0, height: float = 1.0) -> TwoLines:
 def two_tasks() -> Card:
     """A Bayesian line through two tasks, of which the second can be moved."""
     state = two_lines()
-    controls = _slider("slope", "slope of task 2", -1, 1, -1) + _slider("height", "height of task 2 at x = 0", 0, 2, 1)
-    return _card(
+    controls = slider("slope", "slope of task 2", -1, 1, -1) + slider("height", "height of task 2 at x = 0", 0, 2, 1)
+    return card(
         "two-tasks",
         controls,
         _two_lines_svg(state, "Points of both tasks and the Bayesian line before and after task 2, as set below"),
@@ -133,10 +133,10 @@ def prototypes() -> Card:
         f'<label><input type="radio" name="prototypes-class" value="{i}"{" checked" * (i == 0)}> {name}</label> '
         for i, (name, *_) in enumerate(CLASSES)
     )
-    controls += "</fieldset>" + _slider("x", "its first coordinate", -2, 2, 0) + _slider("y", "its second", -2, 2, 1)
+    controls += "</fieldset>" + slider("x", "its first coordinate", -2, 2, 0) + slider("y", "its second", -2, 2, 1)
     controls += '<p><button type="button">add the point</button> <button type="button">begin again</button></p>'
     example = ((0, -1.0, 1.0), (0, -0.8, 0.6), (0, -1.2, 0.7), (1, 0.9, -0.8))
-    return _card(
+    return card(
         "prototypes",
         controls,
         _clusters_svg((), "Beliefs about two prototypes after the points that were added"),
@@ -149,7 +149,7 @@ def prototypes() -> Card:
     )
 
 
-def _card(name: str, controls: str, played: str, still: str, words: str, caption: str, script: str) -> Card:
+def card(name: str, controls: str, played: str, still: str, words: str, caption: str, script: str) -> Card:
     """The figure to play with, its controls and what they lead to in words, and the still picture."""
     half = "flex:1 1 280px;margin:0;max-width:420px"
     card = "display:flex;flex-wrap:wrap;gap:16px;padding:12px;line-height:1.35;border:1px solid;border-radius:6px;"
@@ -162,14 +162,15 @@ def _card(name: str, controls: str, played: str, still: str, words: str, caption
     )
 
 
-def _slider(name: str, label: str, low: float, high: float, value: float) -> str:
+def slider(name: str, label: str, low: float, high: float, value: float, step: float = 0.1) -> str:
+    """A control with its label above it."""
     return (
         f'<p style="margin:4px 0"><label style="display:block">{label}<br><input type="range" name="{name}" '
-        f'min="{low}" max="{high}" step="0.1" value="{value}" style="width:100%;min-height:24px"></label></p>'
+        f'min="{low}" max="{high}" step="{step:g}" value="{value}" style="width:100%;min-height:24px"></label></p>'
     )
 
 
-def _svg(label: str, x_ticks: Sequence[tuple[float, str]], y_ticks: Sequence[tuple[float, str]], body: str) -> str:
+def svg(label: str, x_ticks: Sequence[tuple[float, str]], y_ticks: Sequence[tuple[float, str]], body: str) -> str:
     """Axes with ticks at ``(pixel, text)`` around the body, in a box of 400 by 400 that scales with the page."""
     text = 'font-size="17" fill="#000" stroke="none"'
     ticks = "".join(f'<text x="{x:g}" y="390" text-anchor="middle" {text}>{t}</text>' for x, t in x_ticks)
@@ -203,7 +204,7 @@ def _two_lines_svg(state: TwoLines, label: str) -> str:
             dots += f'<path d="M-4-4L4 4M-4 4L4-4" stroke="{VERMILION}" transform="{move}"/>'
     lines = line(state.before, f'stroke="{GREY}" stroke-dasharray="8 5"') + line(state.after, f'stroke="{BLACK}"')
     ticks = [(at(v, 0)[0], f"{v:g}") for v in (-1, 0, 1)], [(at(0, v)[1], f"{v:g}") for v in (-1, 0, 1, 2, 3)]
-    return _svg(label, *ticks, dots + lines)
+    return svg(label, *ticks, dots + lines)
 
 
 def _errors_in_words(state: TwoLines) -> str:
@@ -253,7 +254,7 @@ def _clusters_svg(points: Sequence[tuple[int, float, float]], label: str) -> str
     star = "M0-11L3-3 11-3 5 2 7 10 0 5-7 10-5 2-11-3-3-3Z"
     body += f'<path d="{star}" fill="{ORANGE}" stroke="#000" stroke-width="1" transform="translate({x:g} {y:g})"/>'
     ticks = [(at(v, 0)[0], f"{v:g}") for v in (-2, -1, 0, 1, 2)], [(at(0, v)[1], f"{v:g}") for v in (-2, -1, 0, 1, 2)]
-    return _svg(label, *ticks, body)
+    return svg(label, *ticks, body)
 
 
 def _clusters_in_words(found: Sequence[Cluster]) -> str:

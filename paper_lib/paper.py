@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from paper_lib import tables
+from paper_lib.data.stream import LABELS as DATASETS
 from paper_lib.rows import ROWS
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, Printed
@@ -55,14 +56,6 @@ VARIANTS = {"protocl": ("protocl_as_published", "protocl_paper_epochs")}
 
 METHODS = {"hibnn": "HIBNN", "fromp": "FROMP", "sfsvi": "S-FSVI"}
 """Labels of printed rows that nothing here runs yet."""
-
-DATASETS = {
-    **{"split_digits": "digits", "split_mnist": "Split-MNIST", "split_fmnist": "Split-FMNIST"},
-    **{"split_cifar10": "Split-CIFAR10", "split_cifar100": "Split-CIFAR100"},
-    "split_cifar10_100": "CIFAR-10, then 90 classes of CIFAR-100",
-    **{"toy_pan": "Pan et al.'s toy set", "toy_gaussians": "the toy Gaussians"},
-}
-"""Data sets as a chapter calls them."""
 
 
 def label(row: str) -> str:
@@ -136,6 +129,8 @@ def _memory_table(table: pd.DataFrame) -> Judgement:
         best = max(("protocl", "protocl_paper_epochs"), key=lambda r: tables.by_seed(part)[r].mean())
         found[dataset] = tables.paired(part, best, "sfsvi")
     numbers = "; ".join(f"{DATASETS[d]}: {_interval(f)}" for d, f in found.items())
+    if (fewest := min(f.n for f in found.values())) < SEEDS:
+        return Judgement("not comparable", f"reduced: {fewest} seeds; ProtoCL over S-FSVI, final accuracy: {numbers}")
     good = all(f.upper >= 0 for f in found.values())
     return Judgement("reproduced" if good else "not reproduced", f"ProtoCL over S-FSVI, final accuracy: {numbers}")
 

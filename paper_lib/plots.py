@@ -214,7 +214,7 @@ def accuracy_over_tasks(curves: Mapping[str, np.ndarray]) -> Figure:
     """
     figure, axes = card(height=3.9)
     ax = axes[0, 0]
-    _draw_accuracy(ax, curves)
+    draw_accuracy(ax, curves)
     ax.set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
     ax.set_title(f"mean ± sd over {_seeds(curves)}")
     legend_below(figure, ax, 2)
@@ -230,7 +230,7 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: 
     """
     figure, axes = card(1, len(panels), height=5.0, sharey=not own_scales)
     for ax, (title, curves) in zip(axes[0], panels.items(), strict=True):
-        _draw_accuracy(ax, curves)
+        draw_accuracy(ax, curves)
         ax.set_title(f"{title},\nmean ± sd over {_seeds(curves)}")
         if own_scales:
             lowest = min((v.mean(0) - _sd(v)).min() for v in curves.values())
@@ -240,7 +240,8 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: 
     return figure
 
 
-def _draw_accuracy(ax: Axes, curves: Mapping[str, np.ndarray]) -> None:
+def draw_accuracy(ax: Axes, curves: Mapping[str, np.ndarray]) -> None:
+    """Curves P_k ``(seed, task)`` of rows on an axis, mean and sd over seeds."""
     for name, values in curves.items():
         label, colour, marker, line = ROWS[name].style
         tasks = np.arange(1, values.shape[1] + 1)

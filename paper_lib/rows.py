@@ -299,20 +299,10 @@ HMC_PUBLISHED = plus(
     **{"max_components": 50, "average": "logit", "eval_chains": "last"},
 )
 """The release's command: 5,000 iterations. It tries up to 500 components, for days; here the ladder ends at 50."""
-HMC_QUICK = on(
-    TOYS,
-    num_chains=4,
-    num_warmup=150,
-    num_draws=50,
-    thin=2,
-    num_leapfrog=10,
-    adapt=True,
-    step_size=1e-2,
-    max_components=5,
-)
-HMC_QUICK_PUBLISHED = on(
-    TOYS, num_chains=4, num_warmup=150, num_draws=50, thin=2, num_leapfrog=10, max_components=5, final_rows=50
-)
+HMC_LOOK = {"toy_points": 40, "num_chains": 4, "num_warmup": 120, "num_draws": 40, "thin": 2, "num_leapfrog": 10}
+HMC_QUICK = on(TOYS, **HMC_LOOK, max_components=5, adapt=True, step_size=1e-2)
+"""Half the points and a few hundred iterations, which move only if they adapt."""
+HMC_QUICK_PUBLISHED = on(TOYS, **HMC_LOOK, max_components=5, final_rows=50)
 
 # --- two tasks of unlike size: a hidden layer of 100 units, 600 steps a task, set in experiments/task_imbalance.py
 

@@ -1,4 +1,4 @@
-"""Tables 1 and 2: rows come from their own experiments, printed numbers stand beside what was run, and nothing else."""
+"""Tables 1 and 2: every row of the paper, what was run beside it, and nothing else."""
 
 import json
 import os
@@ -6,11 +6,15 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
+from test_tables import tidy
 
-from paper_lib import metrics, runs
+from paper_lib import metrics, paper, runs, sweep, tables
 from paper_lib.experiments import class_incremental as experiment
-from paper_lib.experiments import protocl, vcl_split_mnist
-from paper_lib.experiments.class_incremental import PAPER, ROWS, SOURCES, Config
+from paper_lib.experiments.class_incremental import ROWS
+from paper_lib.rows import ROWS as ALL
+from paper_lib.rows import shown_in
+
+FORGETS = np.diag([0.9905] * 5)
 
 
 @pytest.fixture(autouse=True)
@@ -18,141 +22,84 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(runs.FOLDER_VARIABLE, os.fspath(tmp_path))
 
 
-def tidy(source, method, matrix, seeds, dataset="split_mnist", scenario="class_incremental", preset="paper"):
-    """A stored table of one matrix ``(task, task)`` for every seed, of which only the triangle is written."""
-    return pd.DataFrame(
-        [
-            (source, method, dataset, scenario, preset, method, seed, k + 1, j + 1, "accuracy", matrix[k][j])
-            for seed in range(seeds)
-            for k in range(len(matrix))
-            for j in range(k + 1)
-        ],
-        columns=runs.COLUMNS,
-    )
-
-
 @pytest.fixture
 def results(monkeypatch, tmp_path):
+    """Stores tables of rows with the identity that each has today."""
     monkeypatch.setattr(runs, "RESULTS", tmp_path)
 
-    def store(name, *parts):
-        pd.concat(parts).to_csv(tmp_path / f"{name}.csv", index=False)
+    def store(dataset, *parts):
+        table = pd.concat(parts)
+        sources = {}
+        for (row, scenario, key), part in table.groupby(["row", "scenario", "key"]):
+            preset, changes = part.preset.iloc[0], {"epochs": 3} if part.changes.iloc[0] else {}
+            chosen = sweep.Selection(dataset, scenario, preset, rows=(row,), changes=changes)
+            (job,) = sweep.jobs(chosen)
+            sources[key] = {"identity": job.identity("data"), "runs": []}
+        table.to_csv(tmp_path / f"{dataset}.csv", index=False)
+        (tmp_path / f"{dataset}.json").write_text(json.dumps(sources))
 
     return store
 
 
-FORGETS = np.diag([0.9905] * 5).tolist()
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("methods", ("vcl_corset",), r"vcl_corset.*did you mean 'vcl_coreset'"),
-        ("methods", ("hibnn",), r"methods='hibnn' is not one of"),
-        ("scenario", "domain_incremental", r"scenario='domain_incremental' is not one of class_incremental"),
-        ("dataset", "split_minst", r"did you mean 'split_mnist'"),
-        ("dataset", "split_cifar10", r"row 'vcl_single_head': dataset='split_cifar10' is not one of"),
-        ("methods", (), r"methods is empty; give at least one of sgd, "),
-        ("methods", ("sgd", "sgd"), r"methods has 'sgd' twice"),
-        ("preset", "papr", r"did you mean 'paper'"),
-    ],
-)
-def test_a_wrong_value_is_named_with_what_is_allowed(field, value, message):
-    with pytest.raises(ValueError, match=message):
-        Config(**{field: value})
-
-
-def test_cifar_is_for_the_rows_that_have_it():
-    rows = ("sgd", "replay", "protocl", "joint")
-    assert [job.label for job in experiment.jobs(Config(dataset="split_cifar10", methods=rows))] == list(rows)
-
-
-def test_a_row_is_the_run_of_its_own_experiment():
-    mine = experiment.jobs(Config(dataset="split_mnist", preset="paper", methods=tuple(SOURCES)))
-    for job, (row, source) in zip(mine, SOURCES.items(), strict=True):
-        shared = {"dataset": "split_mnist", "preset": "paper", "scenario": "class_incremental", "methods": (row,)}
-        (own,) = source.jobs(source.Config(**shared))
-        assert job == own and job.label == row
-
-
 def test_rows_are_all_that_can_be_run_and_all_that_the_paper_prints():
-    assert set(ROWS) == set(SOURCES) | {row for row, _ in PAPER if row not in protocl.ROWS}
-    assert PAPER["vcl_coreset", "split_mnist"] == vcl_split_mnist.PAPER["vcl_coreset", "split_mnist"] == (52.98, 18.56)
-    assert PAPER["protocl", "split_fmnist"] == protocl.PAPER["protocl", "split_fmnist"] == (82.73, 1.70)
+    assert set(ROWS) == set(shown_in("tables")) | {p.row for p in paper.PRINTED}
+    assert {name for name in ROWS if name not in ALL} <= set(paper.METHODS)
 
 
 def test_without_stored_runs_the_paper_stands_alone(results):
     found = experiment.comparison("split_fmnist")
-    assert set(found.verdict) == {"not run"} and set(found.n) == {0}
-    assert list(found.index) == [row for row in ROWS if (row, "split_fmnist") in PAPER]
-    assert experiment.printed_numbers()["SGD's P_5"].isna().all()
+    assert set(found.verdict) == {"open"} and set(found.n) == {0}
+    assert list(found.index) == [row for row in ROWS if row in {p.row for p in paper.printed("split_fmnist")}]
+    assert experiment.printed_numbers()["SGD's triangle mean"].isna().all()
 
 
-def test_only_the_paper_scale_in_this_scenario_counts(results):
-    perfect, mine = np.ones((5, 5)).tolist(), ("protocl", "protocl_paper_epochs")
+def test_only_the_paper_s_scale_in_this_scenario_and_as_set_today_counts(results):
+    perfect, mine = np.ones((5, 5)), ("protocl", "protocl_paper_epochs")
+    of = {"dataset": "split_mnist"}
     results(
-        "vcl_split_mnist",
-        tidy("vcl_split_mnist", "vcl_single_head", FORGETS, 10),
-        tidy("vcl_split_mnist", "vcl_single_head", perfect, 10, scenario="domain_incremental"),
-        tidy("vcl_split_mnist", "vcl_single_head", perfect, 10, preset="quick"),
-        tidy("vcl_split_mnist", "vcl_coreset", FORGETS, 3),
-        tidy("vcl_split_mnist", "joint", FORGETS, 10),
+        "split_mnist",
+        tidy([FORGETS] * 10, "vcl_single_head", "a"),
+        tidy([perfect] * 10, "vcl_single_head", "b", scenario="domain_incremental"),
+        tidy([perfect] * 10, "vcl_single_head", "c", preset="quick"),
+        tidy([perfect] * 10, "vcl_single_head", "d", changes="epochs=3"),
+        tidy([FORGETS] * 3, "vcl_coreset", "e"),
+        tidy([perfect] * 10, "joint", "f"),
+        *(tidy([FORGETS] * 10, row, row, **of) for row in mine),
     )
-    results("protocl", tidy("protocl", "joint", perfect, 10), *(tidy("protocl", row, FORGETS, 10) for row in mine))
     found = experiment.comparison("split_mnist")
-    verdicts = {"vcl_single_head": "agrees", "vcl_coreset": "reduced", "joint": ""}
-    verdicts |= {"protocl": "reduced", "protocl_paper_epochs": "below"}  # tuning chose fewer epochs than the paper's
-    assert found.verdict[list(verdicts)].to_dict() == verdicts
+    words = {"vcl_single_head": "reproduced as a triangle mean", "vcl_coreset": "reduced: 3 seeds", "joint": ""}
+    words |= {"protocl": "reduced: 6 of 50 epochs", "protocl_paper_epochs": "below"}  # tuning chose fewer epochs
+    assert found.words[list(words)].to_dict() == words
     assert found.triangle["vcl_single_head"] == pytest.approx(99.05 / 3) and found.n["vcl_coreset"] == 3
-    assert found.P_T["joint"] == pytest.approx(100)
+    assert found.final["joint"] == pytest.approx(100)
 
 
 def test_printed_numbers_are_no_final_accuracy_of_a_learner_that_forgets_all(results):
-    results("protocl", tidy("protocl", "sgd", FORGETS, 2))
+    results("split_mnist", tidy([FORGETS] * 2, "sgd"))
     found = experiment.printed_numbers()
-    assert set(found.index.get_level_values("method")) == {"vcl_single_head", "protocl_no_memory"}
+    assert len(found) == 3
     for _, line in found.iterrows():
-        a = np.diag([line["a if triangle"]] * 5)
-        assert line["a if P_5"] > 100 >= line["a if triangle"]
+        a = np.diag([line["learned if triangle"]] * 5)
+        assert line["learned if final"] > 100 >= line["learned if triangle"]
         assert metrics.triangle_mean(a) == pytest.approx(line.printed)
-        assert metrics.final_accuracy(a) == pytest.approx(line.P_5)
-    line = found.loc["vcl_single_head", "split_mnist"]
-    assert (line["SGD's P_5"], line["SGD's triangle"]) == (pytest.approx(19.81), pytest.approx(99.05 / 3))
+        assert metrics.final_accuracy(np.diag([line["learned if final"]] * 5)) == pytest.approx(line.printed)
+    assert found["SGD's triangle mean"].dropna().tolist() == pytest.approx([99.05 / 3] * 2)  # on Split-MNIST
 
 
-def test_rows_of_both_experiments_run_side_by_side():
-    table = experiment.run(Config(methods=("sgd", "vcl_single_head"), seeds=(0,)))
-    found = experiment.matrices(table)
-    assert tuple(found) == ("sgd", "vcl_single_head")
-    for a in found.values():
-        assert metrics.learning_accuracy(a) > 0.9 and metrics.final_accuracy(a) < 0.25
+def test_the_live_rows_stand_on_both_bounds_and_show_the_claim():
+    """Prototypes with memory beat chance threefold and beat training without memory."""
+    table = sweep.run(sweep.replace(experiment.LIVE, seeds=(0,), rows=("protocl", "sgd", "joint", "vcl_single_head")))
+    found = tables.matrices(table)
+    final = {row: metrics.final_accuracy(a)[0] for row, a in found.items()}
+    assert final["protocl"] > 0.3 and final["sgd"] < final["protocl"] < final["joint"] + 0.02
+    for row in ("sgd", "vcl_single_head"):
+        assert metrics.learning_accuracy(found[row][0]) > 0.9 and final[row] < 0.25
 
 
-def test_settings_come_from_provenance(results, tmp_path):
-    results(
-        "protocl",
-        tidy("protocl", "replay", FORGETS, 2),
-        tidy("protocl", "protocl_as_published", FORGETS, 2),
-        tidy("protocl", "joint", FORGETS, 2),
-    )
-    results("vcl_split_mnist", tidy("vcl_split_mnist", "vcl_single_head", FORGETS, 2))
-    sources = {
-        "replay": {"memory_per_task": 200, "epochs": 25},
-        "protocl_as_published": {"memory_per_task": 200, "memory_total": 1000, "epochs": 50},
-        "joint": {"memory_per_task": None, "epochs": 10},
-    }
-    for name, stream, own in (
-        ("protocl", {}, sources),
-        ("vcl_split_mnist", {"scaling": "unit"}, {"vcl_single_head": {"coreset_per_task": 0, "num_samples": 10}}),
-    ):
-        entries = {row: {"identity": {"method": ["M", 1, given], "stream": stream}} for row, given in own.items()}
-        (tmp_path / f"{name}.json").write_text(json.dumps(entries))
-    found = experiment.settings("split_mnist")
-    assert found.memory.to_dict() == {
-        **{"vcl_single_head": "none", "protocl_as_published": "1000 in all", "replay": "200 a task", "joint": "all"}
-    }
-    assert found.pixels.to_dict() == dict.fromkeys(sources, "standard") | {"vcl_single_head": "unit"}
-    assert (
-        found.epochs["replay"] == 25 and found.num_samples["vcl_single_head"] == 10 and np.isnan(found.epochs.iloc[0])
-    )
-    assert experiment.settings("split_cifar10").empty
+def test_settings_are_those_of_the_stored_runs():
+    found = tables.settings(experiment.stored("split_mnist"), experiment.SHOWN_SETTINGS)
+    assert list(found.index) == list(shown_in("tables"))
+    assert found.memory["joint"] == "all" and found.memory["sgd"] == "none"
+    assert found.memory["protocl_as_published"] == "1000 in all" and found.memory["replay"] == "200 a task"
+    assert found.pixels["vcl_coreset"] == "[0, 1]" and found.pixels["protocl"] == "standardised"
+    assert found.epochs["protocl_paper_epochs"] == 50 and found.num_samples["vcl_single_head"] == 10

@@ -6,11 +6,13 @@ import sys
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from paper_lib.checks import one_of
-from paper_lib.notebook import ParameterError, config_from, from_notebook
+from paper_lib.notebook import ParameterError, Table, config_from, from_notebook, selection_from
+from paper_lib.sweep import Selection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +96,8 @@ def test_loose_values_become_what_the_field_says(name, value, expected):
         ("seeds", "5:0", "seeds='5:0' is not"),
         ("seeds", "0:10:0", "seeds='0:10:0' is not"),
         ("seeds", "0:1:2:3", "seeds='0:1:2:3' is not"),
-        ("seeds", "0:99999999999", "seeds='0:99999999999' is not"),
+        ("seeds", "0:1000000000", "seeds='0:1000000000': more than 100000 whole numbers; give fewer at a time"),
+        ("seeds", f"0:{10**30}", "more than 100000 whole numbers"),
         ("epochs", "many", "epochs='many' is not a whole number or none"),
         ("epochs", 2.5, "epochs=2.5 is not a whole number"),
         ("epochs", "inf", "epochs='inf' is not a whole number"),
@@ -105,7 +108,9 @@ def test_loose_values_become_what_the_field_says(name, value, expected):
         ("shuffle", "maybe", "shuffle='maybe' is not true or false"),
         ("shape", "1", "shape='1' is not a list of a whole number, a word"),
         ("prior", "unifrom", "prior='unifrom' is not one of counts, uniform or none (did you mean 'uniform'?)"),
-        ("device", "gpu", "device='gpu' is not one of cpu, cuda, cuda:N"),
+        ("device", "gpu", "device='gpu' is not one of cpu, cuda, cuda:N (did you mean 'cuda'?)"),
+        ("device", "CPU", "device='CPU' is not one of cpu, cuda, cuda:N (did you mean 'cpu'?)"),
+        ("dataset", "SplitMNIST", "(did you mean 'split_mnist'?)"),
         ("device", "cuda0", "device='cuda0' is not one of cpu, cuda, cuda:N (did you mean 'cuda:0'?)"),
         ("device", 0, "device=0 is not a word"),
     ],
@@ -179,6 +184,78 @@ def test_an_injected_name_must_be_known_to_configuration_or_notebook():
     assert from_notebook(Config, {"In": own, "width": 4}) == Config()
     with pytest.raises(ParameterError, match="no parameter 'width'"):
         from_notebook(Config, {"In": ["", "# Parameters\nwidth = 4\n", "width = 3"]})
+
+
+# --- selections
+
+
+LIVE = Selection(rows=("sgd", "replay"), scenario="class_incremental", changes={"epochs": 2})
+
+
+@pytest.mark.parametrize(
+    ("values", "changed"),
+    [
+        ({}, {}),
+        ({"seeds": "0:2", "device": "cpu"}, {"seeds": (0, 1)}),
+        ({"rows": "joint", "scenario": None}, {"rows": ("joint",), "scenario": None}),
+        ({"epochs": "7"}, {"changes": {"epochs": 7}}),
+        ({"epochs": "3,4", "dropout": None}, {"changes": {"epochs": (3, 4)}}),
+        ({"epochs": None, "learning_rate": "none"}, {}),
+        ({"train_sizes": "20,none,20,20,20"}, {"changes": {"epochs": 2, "train_sizes": (20, None, 20, 20, 20)}}),
+        (
+            {"memory_per_task": 1e2, "batch_size": "9"},
+            {"changes": {"epochs": 2, "memory_per_task": 100, "batch_size": 9}},
+        ),
+        ({"preset": "paper", "split": "validation"}, {"preset": "paper", "split": "validation"}),
+    ],
+)
+def test_a_selection_takes_its_fields_and_settings_of_its_rows(values, changed):
+    assert selection_from(LIVE, values) == dataclasses.replace(LIVE, **changed)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epoch": 3}, "there is no parameter 'epoch' (did you mean 'epochs'?)"),
+        ({"changes": "epochs=3"}, "there is no parameter 'changes'"),
+        ({"seeds": ""}, "seeds is empty"),
+        ({"dataset": "split_minst"}, "dataset='split_minst' is not one of"),
+        ({"device": "cuda:99"}, "device='cuda:99' is not there"),
+        ({"rows": "replya"}, "(did you mean 'replay'?)"),
+        ({"epochs": "many"}, "epochs='many' is not a whole number or a list of whole numbers"),
+        ({"epochs": 0}, "epochs=0 is not at least 1"),
+        (
+            {"coreset_per_task": 3},
+            "coreset_per_task=3 changes no row of sgd, replay; rows that take it are vcl_coreset,",
+        ),
+        (
+            {"rows": "joint", "memory_per_task": 3},
+            "memory_per_task=3 changes no row of joint; rows that take it are protocl,",
+        ),
+    ],
+)
+def test_what_a_selection_cannot_use_is_one_line(values, message):
+    with pytest.raises(ParameterError) as caught:
+        selection_from(LIVE, values)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_notebook_s_parameters_fill_in_its_selection():
+    cell = 'rows = ["sgd"]\nepochs = 3\ndropout = None'
+    namespace = {"In": ["", cell, "import x"], "rows": ["sgd"], "epochs": 3, "dropout": None, "seeds": (4,), "x": 1}
+    assert from_notebook(LIVE, namespace) == dataclasses.replace(LIVE, rows=("sgd",), seeds=(4,), changes={"epochs": 3})
+    with pytest.raises(ParameterError, match=r"no parameter 'epoch' \(did you mean 'epochs'\?\)"):
+        from_notebook(LIVE, namespace | {"In": ["", cell, "# Parameters\nepoch = 4\n"], "epoch": 4})
+
+
+def test_a_table_shows_numbers_and_folds_the_rest():
+    frame = pd.DataFrame({"paper": [93.734, np.nan], "n": [10, 0]}, index=pd.Index(["a", "b"], name="row"))
+    table = Table(frame, more=frame[["n"]] + 0.5)
+    assert repr(table) == "row paper  n\n  a 93.73 10\n  b     –  0\n\nrow     n\n  a 10.50\n  b  0.50"
+    html = table._repr_html_()
+    assert html.count("<table") == 2 and html.count('<th scope="col">') == 5 and "nan" not in html
+    assert html.index("93.73") < html.index("<details") < html.index("10.50") and "<summary>" in html
+    assert "<details" not in Table(frame, ".0f")._repr_html_() and ">94<" in Table(frame, ".0f")._repr_html_()
 
 
 MODULE = """

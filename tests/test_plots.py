@@ -10,6 +10,8 @@ from paper_lib.analysis import filter_derivation, weight_filter
 from paper_lib.analysis.misspecification import Curve
 from paper_lib.analysis.scenarios import Config as ScenariosConfig
 from paper_lib.analysis.scenarios import recursion
+from paper_lib.experiments import vcl_split_mnist
+from paper_lib.rows import HEAD_A_TASK, ROWS, shown_in
 
 GRID = np.linspace(-1, 1, 5)
 CURVES = tuple(Curve(m, t, GRID, GRID * t, np.ones(5)) for m in ("line", "experts") for t in (1, 2))
@@ -97,23 +99,81 @@ def test_the_largest_standard_error_of_ten_accuracies_is_drawn_as_computed():
     np.testing.assert_allclose(line.get_ydata(), [0, 50 / 3])  # five zeros and five hundreds: sd 52.7
 
 
-def test_matrices_stand_at_most_four_abreast_and_no_panel_is_empty(tmp_path):
-    names = list(plots.METHOD_STYLES)[:6]
+def test_matrices_stand_two_abreast_and_no_panel_is_empty(tmp_path):
+    names = ["sgd", "vcl_single_head", "vcl_coreset", "protocl", "joint"]
     figure = plots.accuracy_matrices({name: np.full((2, 3, 3), place / 10) for place, name in enumerate(names)})
     figure.savefig(tmp_path / "figure.png")
     *panels, _ = figure.axes
-    assert [ax.get_title() for ax in panels] == [f"{plots.METHOD_STYLES[name][0]}\n2 seeds" for name in names]
-    assert [ax.images[0].get_array().max() for ax in panels] == pytest.approx([0, 10, 20, 30, 40, 50])
-    assert len({round(ax.get_position().y0, 6) for ax in panels}) == 2
+    words = [" ".join(ax.get_title().split()) for ax in panels]
+    assert words == [f"{ROWS[name].style.label}, 2 seeds" for name in names]
+    assert [ax.images[0].get_array().max() for ax in panels] == pytest.approx([0, 10, 20, 30, 40])
+    assert len({round(ax.get_position().y0, 6) for ax in panels}) == 3
 
 
-def test_no_two_methods_are_drawn_alike():
-    styles = list(plots.METHOD_STYLES.values())
-    assert len({style[1:] for style in styles}) == len({style[0] for style in styles}) == len(styles)
+@pytest.mark.parametrize("exhibit", ["tables", "figure_1", "task_imbalance"])
+def test_curves_have_the_style_of_their_row_and_the_spread_of_their_seeds(exhibit, tmp_path):
+    rows = shown_in(exhibit)
+    values = np.array([[1.0, 0.5], [0.8, 0.7]])
+    figure = plots.accuracy_over_tasks(dict.fromkeys(rows, values))
+    figure.savefig(tmp_path / "figure.png")  # a layout that does not fit warns, and so fails
+    (ax,) = figure.axes
+    drawn = {container.get_label(): container for container in ax.containers}
+    assert list(drawn) == [ROWS[row].style.label for row in rows] and "2 seeds" in ax.get_title()
+    for row in rows:
+        line, _, (bars,) = drawn[ROWS[row].style.label]
+        assert (line.get_color(), line.get_linestyle()) == (ROWS[row].style.colour, ROWS[row].style.line)
+        assert line.get_marker() == (ROWS[row].style.marker or "None")
+        np.testing.assert_allclose(line.get_ydata(), [90, 60])
+        low, high = np.array(bars.get_segments())[0][:, 1]
+        sd = 100 * np.std([1.0, 0.8], ddof=1)
+        assert (low, high) == pytest.approx((90 - sd, 100))  # cut where a percentage ends
+
+
+def test_panels_draw_every_curve_and_name_the_seeds(tmp_path):
+    rows, values = shown_in("figure_1"), np.array([[1.0, 0.5], [0.8, 0.7]])
+    figure = plots.accuracy_panels({name: dict.fromkeys(rows, values) for name in ("left", "right")})
+    figure.savefig(tmp_path / "figure.png")
+    for ax, title in zip(figure.axes, ("left", "right"), strict=True):
+        assert ax.get_title().startswith(title) and "2 seeds" in ax.get_title() and ax.get_xlabel()
+        assert len(ax.containers) == len(rows)
+    assert len(figure.legends[0].get_texts()) == len(rows)
+
+
+def test_panels_of_one_head_and_of_many_have_the_bounds_and_scales_of_their_own():
+    def falling(low):
+        return np.array([[1.0, low - 0.01], [1.0, low + 0.01]])  # sd 0.014
+
+    rows = shown_in("figure_1")
+    groups = vcl_split_mnist.by_heads({row: falling(0.6 if "single_head" in row else 0.95) for row in rows})
+    bounds = set(vcl_split_mnist.BOUNDS)
+    assert all(bounds <= set(group) for group in groups.values())
+    many = {row for row in rows if ROWS[row].scenarios == HEAD_A_TASK}
+    assert set(groups["a head a task"]) - bounds == many
+    assert set(groups["one head"]) - bounds == set(rows) - many - bounds
+    figure = plots.accuracy_panels(groups, own_scales=True)
+    assert [ax.get_ylim()[0] for ax in figure.axes] == [50, 90]
+    assert len(figure.legends[0].get_texts()) == len(rows)  # once each, of both panels
+
+
+def test_scores_are_dots_on_the_printed_number(tmp_path):
+    lines = pd.DataFrame(
+        {"final": [60.0, 90.0], "final sd": [2.0, np.nan], "triangle": [70.0, 95.0], "triangle sd": [1.0, np.nan]}
+        | {"paper": [61.0, np.nan], "margin": [3.0, np.nan], "n": [10, 1]},
+        index=["protocl", "joint"],
+    )
+    figure = plots.scores({"digits": lines})
+    figure.savefig(tmp_path / "figure.png")
+    (ax,) = figure.axes
+    drawn = [c.lines[0].get_xdata() for c in ax.containers if hasattr(c, "lines")]
+    dots = sorted(float(x[0]) for x in drawn if len(x))
+    assert dots == [60, 70, 90, 95]
+    ends = [patch.get_x() + np.array([0, patch.get_width()]) for patch in ax.patches]
+    np.testing.assert_allclose(ends, [[58, 64]])
+    assert {"60.0", "90.0"} <= {text.get_text() for text in ax.texts}
 
 
 def test_every_trial_is_a_dot_at_its_epochs(tmp_path):
-    tried = pd.DataFrame({"epochs": [3, 3, 50], "score": [0.5, 0.6, 0.7]})
+    tried = pd.DataFrame({"epochs": [3, 3, 50], "score": [50, 60, 70]})
     figure = plots.scores_by_epochs({"left": {"protocl": tried, "replay": tried}, "right": {"protocl": tried}})
     figure.savefig(tmp_path / "figure.png")
     for ax, rows in zip(figure.axes, (2, 1), strict=True):

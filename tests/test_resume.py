@@ -11,25 +11,24 @@ import time
 import pytest
 
 PROGRAM = """
-from paper_lib import runs
-from paper_lib.experiments import protocl
-config = protocl.Config(methods={methods}, seeds=(0, 1, 2), epochs=12)
-runs.execute(protocl.jobs(config), config.seeds, checkpoint_seconds=0)
+from paper_lib import runs, sweep
+chosen = sweep.Selection(rows={rows}, seeds=(0, 1, 2), changes={{"epochs": 12}})
+runs.execute(sweep.jobs(chosen), chosen.seeds, checkpoint_seconds=0)
 """
 
 
-def start(folder, methods):
+def start(folder, rows):
     environment = {**os.environ, "PAPER_LIB_RUNS": str(folder), "OMP_NUM_THREADS": "1"}
-    program = PROGRAM.format(methods=methods)
+    program = PROGRAM.format(rows=rows)
     return subprocess.Popen([sys.executable, "-c", program], env=environment, start_new_session=True)
 
 
-def killed_until_it_ends(folder, methods, moments):
+def killed_until_it_ends(folder, rows, moments):
     """How often the run was killed. A moment is seconds after the first file of the run has changed."""
     kills = 0
     for moment in moments:
         before = stamps(folder)
-        process = start(folder, methods)
+        process = start(folder, rows)
         while process.poll() is None and stamps(folder) == before:
             time.sleep(0.01)
         if process.poll() is None:
@@ -40,7 +39,7 @@ def killed_until_it_ends(folder, methods, moments):
         if process.returncode == 0:
             return kills
         assert process.returncode == -signal.SIGKILL
-    assert start(folder, methods).wait() == 0
+    assert start(folder, rows).wait() == 0
     return kills
 
 
@@ -66,14 +65,14 @@ def numbers(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "methods", [("protocl", "replay", "joint"), ("protocl_as_published", "protocl_no_memory", "sgd")], ids=" ".join
+    "rows", [("protocl", "replay", "joint"), ("protocl_as_published", "protocl_no_memory", "sgd")], ids=" ".join
 )
-def test_a_run_killed_at_random_moments_ends_with_the_same_numbers(methods, tmp_path):
+def test_a_run_killed_at_random_moments_ends_with_the_same_numbers(rows, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir(), broken.mkdir()
-    assert start(whole, methods).wait() == 0
+    assert start(whole, rows).wait() == 0
     draw = random.Random(0)
-    kills = killed_until_it_ends(broken, methods, [draw.uniform(0, 0.3) for _ in range(12)])
+    kills = killed_until_it_ends(broken, rows, [draw.uniform(0, 0.3) for _ in range(12)])
     assert kills >= 5
     expected = numbers(whole)
     assert len(expected) == 9

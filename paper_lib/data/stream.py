@@ -147,11 +147,16 @@ class Stream:
 
 @dataclass(frozen=True)
 class _Deal:
-    """How a stream is dealt: for each task the raw set and its classes; and the scaling called standard."""
+    """How a stream is dealt: for each task the raw set and its classes; and the scaling called standard.
 
+    A set that is no publisher's file has a reader of its own, and it is then the only one of its stream.
+    """
+
+    label: str
     tasks: tuple[tuple[str, range], ...]
     mean: tuple[float, ...]
     sd: tuple[float, ...]
+    read: Callable[[], vision.VisionData] | None = None
 
 
 def _in_turn(source: str, num_tasks: int, num_classes: int) -> tuple[tuple[str, range], ...]:
@@ -161,19 +166,28 @@ def _in_turn(source: str, num_tasks: int, num_classes: int) -> tuple[tuple[str, 
 # Means and standard deviations are of the training pixels that a stream uses, over 255, each channel by itself; those
 # of Fashion-MNIST are the round numbers of the released code (its pixels have mean 0.286 and sd 0.353).
 _DEALS = {
-    "split_digits": _Deal(_in_turn("digits", 5, 2), (0.3052,), (0.3760,)),
-    "split_mnist": _Deal(_in_turn("mnist", 5, 2), (0.1307,), (0.3081,)),
-    "split_fmnist": _Deal(_in_turn("fashion-mnist", 5, 2), (0.5,), (0.5,)),
-    "split_cifar10": _Deal(_in_turn("cifar-10", 5, 2), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "split_cifar100": _Deal(_in_turn("cifar-100", 10, 10), (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "split_digits": _Deal("digits", _in_turn("digits", 5, 2), (0.3052,), (0.3760,), vision.digits),
+    "split_mnist": _Deal("Split-MNIST", _in_turn("mnist", 5, 2), (0.1307,), (0.3081,)),
+    "split_fmnist": _Deal("Split-FMNIST", _in_turn("fashion-mnist", 5, 2), (0.5,), (0.5,)),
+    "split_cifar10": _Deal(
+        "Split-CIFAR10", _in_turn("cifar-10", 5, 2), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+    ),
+    "split_cifar100": _Deal(
+        "Split-CIFAR100", _in_turn("cifar-100", 10, 10), (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+    ),
     # The released code's "Split CIFAR-100": CIFAR-10 is the first task, and classes 90 to 99 are left out.
     "split_cifar10_100": _Deal(
-        (("cifar-10", range(10)), *_in_turn("cifar-100", 9, 10)), (0.5003, 0.4851, 0.4440), (0.2565, 0.2496, 0.2685)
+        "CIFAR-10, then 90 classes of CIFAR-100",
+        (("cifar-10", range(10)), *_in_turn("cifar-100", 9, 10)),
+        (0.5003, 0.4851, 0.4440),
+        (0.2565, 0.2496, 0.2685),
     ),
-    "toy_pan": _Deal(_in_turn("toy_pan", 5, 2), (0.0, 0.0), (1.0, 1.0)),
-    "toy_gaussians": _Deal(_in_turn("toy_gaussians", 5, 2), (0.0, 0.0), (1.0, 1.0)),
+    "toy_pan": _Deal("Pan et al.'s toy set", _in_turn("toy_pan", 5, 2), (0.0, 0.0), (1.0, 1.0)),
+    "toy_gaussians": _Deal("the toy Gaussians", _in_turn("toy_gaussians", 5, 2), (0.0, 0.0), (1.0, 1.0)),
 }
 DATASETS = tuple(_DEALS)
+LABELS = {name: deal.label for name, deal in _DEALS.items()}
+"""Data sets as a chapter calls them."""
 EVAL_SPLITS = ("test", "validation")
 SCALINGS = ("standard", "unit")
 
@@ -247,7 +261,7 @@ def make_stream(
     if len(sizes) != len(tasks):
         raise ValueError(f"train_sizes={train_sizes!r} has {len(sizes)} entries for a stream of {len(tasks)} tasks")
 
-    raw = {source: _raw(source, toy_points, toy_seed) for source in dict.fromkeys(s for s, _ in tasks)}
+    raw = {source: _raw(deal, source, toy_points, toy_seed) for source in dict.fromkeys(s for s, _ in tasks)}
     units = _units([len(classes) for _, classes in tasks], scenario)
     train_points = _points(tasks, {source: data.y_train for source, data in raw.items()})
     test_points = _points(tasks, {source: data.y_test for source, data in raw.items()})
@@ -289,7 +303,7 @@ def serves(dataset: str, scenario: str) -> bool:
     return not (scenario == "class_incremental" and dataset in _TOYS)
 
 
-def _raw(source: str, toy_points: int | None, toy_seed: int) -> vision.VisionData:
+def _raw(deal: _Deal, source: str, toy_points: int | None, toy_seed: int) -> vision.VisionData:
     """Inputs, classes and class names of a set, undealt."""
     if source in _TOYS:
         blobs, num_train, num_test = _TOYS[source]
@@ -297,7 +311,7 @@ def _raw(source: str, toy_points: int | None, toy_seed: int) -> vision.VisionDat
         names = tuple(f"class {blob % 2} of task {blob // 2 + 1}" for blob in range(10))
         train, test = (toy.sample(blobs(), n, toy_seed, s) for n, s in ((num_train, "train"), (num_test, "test")))
         return vision.VisionData(*train, *test, names)
-    return vision.digits() if source == "digits" else vision.load(source)
+    return deal.read() if deal.read else vision.load(source)
 
 
 def _units(sizes: list[int], scenario: str) -> tuple[tuple[int, ...], ...]:

@@ -4,12 +4,12 @@ Source: Kessler et al. 2023, Sec. 3 and App. C to E. With :math:`\hat p_0 = \mat
 
 .. math:: \hat p_t(\theta) \propto p(D_t \mid \theta)\, \hat p_{t-1}(\theta),
 
-and fits :math:`\hat p_t` to the draws (``recursion="density"``). If the fit were perfect, it would be the posterior of
-all data so far, which two controls sample directly: ``exact`` goes on from the last task's draws and ``joint`` starts
-afresh, both with the likelihood of every task so far under the first prior. No field of them is fitted.
+and fits :math:`\hat p_t` to the draws (``recursion="density"``). If the fit were perfect, this would be the posterior
+of all data so far, which two controls sample directly: ``exact`` goes on from the last draws and ``joint`` starts
+afresh, both with the likelihood of every task so far under the first prior. Neither fits a density.
 
-Where the paper's text and its released code part, a field says which one is meant; ``as_published`` sets the release's
-values. A prediction averages probabilities over draws of all chains.
+Where the paper's text and its released code part, a field says which one is meant; the row ``hmc_as_published`` has the
+release's values. A prediction averages probabilities over draws of all chains.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class State(NamedTuple):
         seeds: the seeds that advance together.
         prior: the density that the next task takes for its prior.
         sampler: the run in progress, or the last one.
-        draws: what predictions average over, ``(seed, draw, parameter)``.
-        data: all points so far, for the controls.
+        draws: what predictions average over, ``(seed, draw, parameter)``; before the first task, the starts.
+        data: all points so far, which the controls alone keep.
         running: 1 while a task is being sampled.
     """
 
@@ -138,8 +138,11 @@ class SequentialHMC:
             within(name, getattr(self, name), 1)
         for width in self.hidden:
             within("hidden", width, 1)
+        within("num_draws", self.num_draws, diagnostics.FEWEST_DRAWS + self.include_init)
         self.sampler()  # raises for a setting that cannot be
         self.fit_settings()
+        if self.recursion == "density" and self.holdout == "chains" and self.num_chains < 2:
+            raise ValueError("num_chains=1: holdout='chains' keeps chains from the fit; give 2 or more, or 'rows'")
 
     def sampler(self) -> hmc.HMC:
         """The sampler's settings."""
@@ -169,14 +172,13 @@ class SequentialHMC:
             self.fit_settings(), len(seeds), position.shape[-1], self.prior_precision, device=device
         )
         sampler = hmc.init(self.sampler(), position, gaussian_prior(self.prior_precision))
-        draws = position[:, :0].flatten(1, 2).view(len(seeds), 0, position.shape[-1])
         running = torch.zeros((), dtype=torch.int64)
-        return State(spec, tuple(seeds), prior, sampler, draws, mem.empty(spec, 1, device), running)
+        return State(spec, tuple(seeds), prior, sampler, position, mem.empty(spec, 1, device), running)
 
     def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
         spec, seeds, config = state.spec, state.seeds, self.sampler()
         network = self._network(spec)
-        if not state.running:
+        if not state.running and self.recursion != "density":
             state = state._replace(data=mem.add(state.data, task, torch.arange(len(task.y))[None]))
         target = self._target(network, state, task)
         if not state.running:
@@ -205,27 +207,22 @@ class SequentialHMC:
     def _network(self, spec: Spec) -> MLP:
         return MLP(spec.input_shape, self.hidden, spec.num_units)
 
-    def _fresh(self, network: MLP, seeds: Sequence[int], device: str | torch.device) -> Tensor:
+    def _fresh(self, network: MLP, seeds: Sequence[int], device: str | torch.device, *path: int) -> Tensor:
         """Draws of the first prior, ``(seed, chain, parameter)``; of ``shared_net`` one network for all chains."""
-        dim = sum(i * o + o for i, o in zip(network.widths, network.widths[1:], strict=False))
         if self.start == "shared_net":
             return flatten(network.init(seeds, device))[:, None].expand(-1, self.num_chains, -1).contiguous()
-        drawn = [torch.randn(self.num_chains, dim, generator=g) for g in rng.generators(seeds, "start")]
+        shape = self.num_chains, sum(map(math.prod, network.shapes))
+        drawn = [torch.randn(shape, generator=g) for g in rng.generators(seeds, "start", *path)]
         return torch.stack(drawn).to(device) / math.sqrt(self.prior_precision)
 
     def _start(self, network: MLP, state: State, task: Task) -> Tensor:
         """Where the chains of a task begin."""
-        device = task.x.device
         if task.index == 0 or self.start == "shared_net":
-            return self._fresh(network, state.seeds, device)
+            return self._fresh(network, state.seeds, task.x.device)
+        if self.recursion == "joint":
+            return self._fresh(network, state.seeds, task.x.device, task.index)
         if self.recursion == "exact":
             return state.sampler.current.position
-        if self.recursion == "joint":
-            streams = rng.generators(state.seeds, "start", task.index)
-            shape = state.sampler.current.position.shape[1:]
-            return torch.stack([torch.randn(shape, generator=g) for g in streams]).to(device) / math.sqrt(
-                self.prior_precision
-            )
         streams = rng.generators(state.seeds, "start", task.index)
         return state.prior.sample(self.num_chains, streams).float().contiguous()
 
@@ -253,16 +250,13 @@ class SequentialHMC:
         """What the record and the kept arrays say of a task's sampling."""
         sampled = state.sampler
         run = hmc.info(self.sampler(), sampled)
-        divergent = (run.warmup_divergent, run.divergent)
-        info = {
-            **{
-                name: getattr(run, name).mean(-1) for name in ("warmup_acceptance_rate", "acceptance_rate", "step_size")
-            },
-            "divergent": sum(count.sum(-1) for count in divergent).double(),
-        }
+        names = ("warmup_acceptance_rate", "acceptance_rate", "step_size")
+        info = {name: getattr(run, name).mean(-1) for name in names}
+        info["divergent"] = (run.warmup_divergent + run.divergent).sum(-1).double()
         probes = self._probes(network, state.spec, sampled.draws, task)
         at_draws = sampled.trace.log_density[..., self.num_warmup :][..., self.thin - 1 :: self.thin]
-        for name, gate in diagnostics.gate({"log_density": at_draws, "probe": probes}).items():
+        gated = {"log_density": at_draws} | ({"probe": probes} if len(task.x) else {})
+        for name, gate in diagnostics.gate(gated).items():
             info |= {f"rhat_{name}": gate.rhat, f"ess_{name}": gate.ess, f"converged_{name}": gate.passed.double()}
         info["accuracy"] = self._accuracy(network, state.spec, state.draws, task)
         kept = {"draws": sampled.draws, "probes": probes} | dict(zip(sampled.trace._fields, sampled.trace, strict=True))
@@ -271,35 +265,21 @@ class SequentialHMC:
     def _probes(self, network: MLP, spec: Spec, draws: Tensor, task: Task) -> Tensor:
         """Probability of the last class at a few points, under every kept draw, ``(seed, chain, draw, probe)``."""
         at = torch.linspace(0, len(task.x) - 1, min(NUM_PROBES, len(task.x))).round().long().to(task.x.device)
-        flat = draws.flatten(0, 2)
-        found = [
-            self._log_probs(network, spec, part, task.x[at])[..., -1].exp() for part in flat.split(NETWORKS_AT_ONCE)
-        ]
+        parts = draws.flatten(0, 2).split(NETWORKS_AT_ONCE)
+        found = [log_probs(network, part, spec.scale(task.x[at]))[..., -1].exp() for part in parts]
         return torch.cat(found).view(*draws.shape[:3], len(at))
-
-    def _log_probs(self, network: MLP, spec: Spec, flat: Tensor, x: Tensor) -> Tensor:
-        """Log-probabilities ``(network, n, unit)`` of each network from parameters ``(network, parameter)``."""
-        shapes = [
-            torch.empty(1, *s)
-            for i, o in zip(network.widths, network.widths[1:], strict=False)
-            for s in ((i, o), (1, o))
-        ]
-        params = unflatten(flat, tuple(shape.expand(len(flat), *shape.shape[1:]) for shape in shapes))
-        return network(params, spec.scale(x)).log_softmax(-1)
 
     def _predict(self, network: MLP, spec: Spec, draws: Tensor, x: Tensor) -> Tensor:
         """Log of the mean probability over draws (or the softmax of the mean logit), ``(seed, n, unit)``."""
         predicted = []
         for own in draws:
             parts = []
-            for points in x.split(256):
+            for points in spec.scale(x).split(256):
                 total = 0.0
                 for part in own.split(NETWORKS_AT_ONCE):
-                    log_probs = self._log_probs(network, spec, part, points)
-                    if self.average == "probability":
-                        total = total + log_probs.double().exp().sum(0)
-                    else:  # a softmax of the mean log-probability is that of the mean logit
-                        total = total + log_probs.double().sum(0)
+                    found = log_probs(network, part, points).double()
+                    # A softmax of the mean log-probability is that of the mean logit.
+                    total = total + (found.exp() if self.average == "probability" else found).sum(0)
                 mean = total / len(own)
                 parts.append(mean.log() if self.average == "probability" else mean.log_softmax(-1))
             predicted.append(torch.cat(parts))
@@ -308,3 +288,18 @@ class SequentialHMC:
     def _accuracy(self, network: MLP, spec: Spec, draws: Tensor, task: Task) -> Tensor:
         """Accuracy on a task's own points of the predictive average over draws, ``(seed,)``."""
         return (self._predict(network, spec, draws, task.x).argmax(-1) == task.y).double().mean(-1)
+
+
+def log_probs(network: MLP, draws: Tensor, x: Tensor) -> Tensor:
+    """Log-probabilities of each of a set of networks.
+
+    Args:
+        network: their architecture.
+        draws: their parameters ``(draw, parameter)``.
+        x: scaled inputs ``(n, *input_shape)``.
+
+    Returns:
+        ``(draw, n, unit)``.
+    """
+    like = tuple(draws.new_empty(()).expand(len(draws), *shape) for shape in network.shapes)
+    return network(unflatten(draws, like), x).log_softmax(-1)

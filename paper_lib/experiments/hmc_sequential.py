@@ -1,0 +1,228 @@
+"""Figure 3 and Figure A2: does a posterior that is sampled and handed on as a fitted density remember?
+
+A row samples each task under the density fitted to the last one's draws; two controls have all data so far instead
+(``hmc_exact``, which goes on from the last draws, and ``hmc_joint``, which begins afresh). What a density loses is told
+apart from what the recursion loses: a density *counts* if its draws are as accurate on the task just learned as HMC's
+(``inference.density.counts``); where it does not, the run says nothing about sequential Bayes.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from paper_lib import metrics, paper, sweep, tables
+from paper_lib.data import toy
+from paper_lib.inference import density
+from paper_lib.inference.diagnostics import MAX_RHAT, MIN_ESS
+from paper_lib.rows import ROWS, shown_in
+from paper_lib.sweep import Selection
+from paper_lib.tables import Claim, Judgement, holds
+
+SAMPLED = shown_in("hmc")
+CONTROLS = ("hmc_exact", "hmc_joint")
+HANDED_ON = tuple(name for name in SAMPLED if name not in CONTROLS)
+BESIDE = ("sgd_single_head", "vcl_single_head", "vcl_multi_head", "joint_unit")
+"""Stored rows that Figure 3 shows beside HMC."""
+
+LIVE = Selection("toy_pan", seeds=(0, 1), rows=("hmc", *CONTROLS))
+"""What the chapter runs unless its parameters say otherwise."""
+
+BLOBS = {"toy_pan": toy.pan, "toy_gaussians": toy.gaussians}
+POINT = 0.01
+"""A point of accuracy, within which things are called equal here."""
+
+
+def stored(dataset: str) -> pd.DataFrame:
+    """The stored runs at the paper's scale, of HMC and of what is shown beside it."""
+    return sweep.at_paper_scale(dataset, (*SAMPLED, *BESIDE))
+
+
+def bayes_accuracy(dataset: str) -> float:
+    """Percent that the best classifier of all five tasks reaches, which knows the blobs and not the task."""
+    return 100 * toy.bayes_accuracy(BLOBS[dataset]())
+
+
+# --- may a run be believed?
+
+
+def told(table: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """What HMC reported of each task, a line a row, seed and task and a column a name; only lines that have all."""
+    parts = [tables.by_task(table, name).set_index(["row", "seed", "task"]).value.rename(name) for name in names]
+    return pd.concat(parts, axis=1).dropna().reset_index()
+
+
+def densities(table: pd.DataFrame) -> pd.DataFrame:
+    """Whether each fitted density counts: columns ``row, seed, task, accuracy_gap, held_out_gain, verdict``."""
+    lines = told(table, "accuracy", "density_accuracy", "held_out", "held_out_gaussian")
+    judged = [
+        density.counts(line.density_accuracy, line.accuracy, line.held_out, line.held_out_gaussian)
+        for line in lines.itertuples()
+    ]
+    found = pd.DataFrame(judged, columns=density.Verdict._fields, index=lines.index)
+    return pd.concat([lines[["row", "seed", "task"]], found], axis=1)
+
+
+def gates(table: pd.DataFrame) -> pd.DataFrame:
+    """Convergence of every row's chains, over seeds and tasks.
+
+    Returns:
+        Per row the median and worst R-hat, the median and least ESS, of log density and of predictive probabilities
+        (``probe``), ``passed`` and ``n``, seeds times tasks.
+    """
+    names = [f"{what}_{of}" for of in ("log_density", "probe") for what in ("rhat", "ess", "converged")]
+    lines, found = told(table, *names), {}
+    for row, part in lines.groupby("row", observed=True):
+        line = {}
+        for of, short in (("log_density", "log density"), ("probe", "probabilities")):
+            line |= {f"R-hat, {short}": part[f"rhat_{of}"].median(), f"worst R-hat, {short}": part[f"rhat_{of}"].max()}
+            line |= {f"ESS, {short}": part[f"ess_{of}"].median(), f"least ESS, {short}": part[f"ess_{of}"].min()}
+        passed = part.converged_log_density.astype(bool) & part.converged_probe.astype(bool)
+        found[str(row)] = line | {"passed": int(passed.sum()), "n": len(part)}
+    return pd.DataFrame.from_dict({name: found[name] for name in ROWS if name in found}, orient="index")
+
+
+def notes(table: pd.DataFrame) -> dict[str, str]:
+    """What stands beside a row's curve: how many of its densities failed, how many of its runs converged."""
+    fitted, gate = densities(table), gates(table)
+    words = {row: [f"converged {line.passed:.0f} of {line.n:.0f}"] for row, line in gate.iterrows()}
+    for row, part in fitted.groupby("row", observed=True):
+        words[str(row)].insert(0, f"density failed {(part.verdict != 'ok').sum()} of {len(part)}")
+    return {row: ", ".join(parts) for row, parts in words.items()}
+
+
+def verdict(table: pd.DataFrame, row: str) -> str:
+    """What a row's runs show: it fails by its density, forgets, or remembers as all data at once does."""
+    final = tables.by_seed(table)
+    if row not in final:
+        return "not run yet"
+    fitted = densities(table[table["row"] == row])
+    if len(fitted) and (fitted.verdict != "ok").mean() >= 0.5:
+        return "density failed"
+    if "hmc_joint" not in final:
+        return "joint HMC not run yet"
+    gap = final["hmc_joint"].mean() - final[row].mean()
+    return "remembers" if gap <= 100 * POINT else f"forgets, {gap:.0f} points below joint HMC"
+
+
+def shown(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A chapter's table of stored runs, and the numbers that it folds away."""
+    rows = [name for name in (*SAMPLED, *BESIDE) if name in set(table["row"])]
+    lines = tables.comparison(table, (), rows)
+    columns, more = tables.side_by_side(lines, paper.label)
+    gate = gates(table)
+    columns["converged"] = [f"{gate.passed[r]} of {gate.n[r]}" if r in gate.index else "–" for r in lines.index]
+    columns["verdict"] = [verdict(table, row) if row in SAMPLED else "–" for row in lines.index]
+    return columns, more
+
+
+def shown_gates(table: pd.DataFrame) -> pd.DataFrame:
+    """``gates`` as a chapter shows it."""
+    return gates(table).rename(index=paper.label).rename_axis(index="method").round(3)
+
+
+def numbers(dataset: str) -> dict[str, str]:
+    """What the chapters' answers cite, as words, also where nothing has been run yet."""
+    table, cited = stored(dataset), {"bayes": f"{bayes_accuracy(dataset):.2f} %"}
+    final = tables.by_seed(table)
+    for row in (*SAMPLED, *BESIDE):
+        seeds = final.get(row)
+        cited[row] = "not run yet" if seeds is None else f"{seeds.mean():.1f} % (n = {len(seeds)})"
+        if row in SAMPLED:
+            cited[f"{row}_verdict"] = verdict(table, row)
+    return cited
+
+
+# --- what the paper and the chapters say
+
+
+def _selection(dataset: str, *rows: str) -> Selection:
+    return Selection(dataset, None, "paper", seeds=tuple(range(paper.SEEDS)), rows=rows)
+
+
+def _mean(table: pd.DataFrame, row: str) -> float:
+    return float(tables.by_seed(table)[row].mean())
+
+
+def _few(table: pd.DataFrame, rows: tuple[str, ...]) -> str:
+    """Words where some row has fewer seeds than the paper."""
+    n = min(table[table["row"] == row].seed.nunique() for row in rows)
+    return f"; {n} of {paper.SEEDS} seeds" if n < paper.SEEDS else ""
+
+
+def judge_figure(table: pd.DataFrame) -> Judgement:
+    """Whether HMC with a fitted density, by the paper's text, ends below multi-head VCL, and whether that counts."""
+    hmc, vcl, words = _mean(table, "hmc"), _mean(table, "vcl_multi_head"), verdict(table, "hmc")
+    ours = f"HMC {hmc:.1f} %, VCL a head a task {vcl:.1f} %; {words}"
+    if few := _few(table, ("hmc", "vcl_multi_head")):
+        return Judgement("open", ours + few)
+    if hmc >= vcl:
+        return Judgement("not reproduced", ours)
+    return Judgement("with a caveat" if words == "density failed" else "reproduced", ours)
+
+
+def judge_joint(table: pd.DataFrame) -> Judgement:
+    """Whether joint HMC has the printed accuracy of 1.0, to two digits."""
+    final = metrics.summarise(tables.by_seed(table)["hmc_joint"])
+    best = bayes_accuracy(str(table["dataset"].iloc[0]))
+    ours = f"joint HMC {final.mean:.2f} % (sd {final.sd:.2f}, n = {final.n}); the best classifier has {best:.2f} %"
+    if few := _few(table, ("hmc_joint",)):
+        return Judgement("open", ours + few)
+    return Judgement("reproduced" if final.mean >= 99.5 else "not reproduced", ours)
+
+
+def judge_densities(table: pd.DataFrame) -> Judgement:
+    """Whether draws of the fitted mixture are as accurate on the task just learned as HMC's, on every set."""
+    fitted = densities(table)
+    near = (fitted.accuracy_gap.abs() <= POINT + 1e-12).sum()
+    ours = (
+        f"within a point in {near} of {len(fitted)} tasks, median gap {100 * fitted.accuracy_gap.median():+.1f} points"
+    )
+    if few := _few(table, ("hmc",)):
+        return Judgement("open", ours + few)
+    share = near / len(fitted)
+    return Judgement("reproduced" if share > 0.9 else "with a caveat" if share > 0.5 else "not reproduced", ours)
+
+
+def judge_gates(table: pd.DataFrame) -> Judgement:
+    """Whether the chains of the paper's settings pass the gate."""
+    line = gates(table).loc["hmc"]
+    ours = (
+        f"{line.passed:.0f} of {line.n:.0f} runs pass R-hat {MAX_RHAT:g} and ESS {MIN_ESS:g}; median R-hat of log "
+        f"density {line['R-hat, log density']:.2f}, of probabilities {line['R-hat, probabilities']:.2f}"
+    )
+    if few := _few(table, ("hmc",)):
+        return Judgement("open", ours + few)
+    share = line.passed / line.n
+    return Judgement("reproduced" if share > 0.9 else "with a caveat" if share > 0.5 else "not reproduced", ours)
+
+
+def _equal(table: pd.DataFrame) -> Judgement:
+    curves = {row: c.mean(0) for row, c in tables.curves(table).items()}
+    gap = 100 * (curves["hmc_exact"] - curves["hmc_joint"])
+    return holds(abs(gap).max() <= 1, f"largest difference after a task {gap[abs(gap).argmax()]:+.2f} points")
+
+
+def _lost(table: pd.DataFrame) -> Judgement:
+    joint, rows = _mean(table, "hmc_joint"), [row for row in HANDED_ON if row in set(table["row"])]
+    gaps = {row: joint - _mean(table, row) for row in rows}
+    words = (f"{paper.label(row)}: {gap:.0f}" for row, gap in gaps.items())
+    return holds(min(gaps.values()) > 10, f"points below joint HMC: {'; '.join(words)}")
+
+
+def claims_of(dataset: str, chapter: str, exhibit: str) -> tuple[Claim, ...]:
+    """What the chapter of a data set says about stored runs."""
+    name = paper.DATASETS[dataset]
+    return tuple(
+        Claim(says, exhibit, says, chapter, judge, (_selection(dataset, *rows),))
+        for says, judge, rows in (
+            (f"On {name} the exact recursion and joint HMC agree within a point after every task.", _equal, CONTROLS),
+            (
+                f"On {name} HMC that hands on the paper's mixture ends more than ten points below joint HMC.",
+                _lost,
+                ("hmc", "hmc_joint"),
+            ),
+        )
+    )
+
+
+CLAIMS = claims_of("toy_pan", "hmc_sequential", "Figure 3")

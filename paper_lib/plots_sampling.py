@@ -1,0 +1,185 @@
+"""Figures about sampling: toy data, decision surfaces with their spread, traces, diagnostics; data in, a Figure out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from paper_lib.plots import BLACK, GREY, TASK_COLOURS, card, draw_accuracy, legend_below
+from paper_lib.rows import ROWS
+
+Points = Sequence[tuple[NDArray, NDArray]]
+"""Inputs ``(n, 2)`` and labels ``(n,)`` of each task."""
+
+
+def toy_sets(sets: Mapping[str, Points], best: Mapping[str, float]) -> Figure:
+    """The toy sets, a panel each.
+
+    Args:
+        sets: title of a panel to its points.
+        best: title to the accuracy of the best classifier that is not told the task, percent.
+    """
+    figure, axes = card(1, len(sets), height=3.6)
+    for ax, (title, points) in zip(axes[0], sets.items(), strict=True):
+        _draw_points(ax, points, label=True)
+        ax.set(title=f"{title},\nat best {best[title]:.2f} %", xlabel="first input")
+    axes[0, 0].set_ylabel("second input")
+    legend_below(figure, axes[0, 0], 3)
+    return figure
+
+
+def accuracy(curves: Mapping[str, NDArray], notes: Mapping[str, str], best: float) -> Figure:
+    """Average accuracy over the tasks so far, with what is wrong with a curve in its label.
+
+    Args:
+        curves: row name to P_k ``(seed, task)``.
+        notes: row name to words for its label, such as how many densities failed.
+        best: accuracy of the best classifier of all tasks that is not told the task, percent.
+    """
+    figure, axes = card(height=3.4 + 0.32 * len(curves))
+    ax = axes[0, 0]
+    draw_accuracy(ax, curves)
+    ax.axhline(best, color=GREY, lw=1, label=f"best classifier of all tasks, {best:.2f} %")
+    low = min(float(c.mean(0).min()) for c in curves.values())
+    ax.set_ylim(10 * np.floor(10 * max(low - 0.05, 0)), 102)
+    ax.set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
+    counts = sorted({len(c) for c in curves.values()})
+    ax.set_title(f"mean ± sd over {' or '.join(map(str, counts))} seed{'s' * (counts != [1])}")
+    handles, labels = ax.get_legend_handles_labels()
+    by_label = {ROWS[row].style.label: f"{ROWS[row].style.label}\n({words})" for row, words in notes.items()}
+    figure.legend(
+        handles, [by_label.get(name, name) for name in labels], loc="outside lower center", ncols=1, frameon=False
+    )
+    return figure
+
+
+def surfaces(panels: Mapping[str, Any], points: Points) -> Figure:
+    """Mean probability of class 1 and its sd over draws, after each task or of several rows.
+
+    Args:
+        panels: title of a line of panels to a surface with ``x``, ``y``, ``mean`` ``(h, w)``, ``sd`` ``(h, w)`` and the
+            number of tasks seen.
+        points: of all tasks.
+    """
+    figure, axes = card(len(panels), 2, height=0.9 + 1.75 * len(panels), sharex=True, sharey=True)
+    for line, (title, (x, y, mean, sd, seen)) in zip(axes, panels.items(), strict=True):
+        for ax, values, cmap, top in zip(line, (mean, sd), ("cividis", "magma"), (1.0, 0.5), strict=True):
+            image = ax.pcolormesh(x, y, values, cmap=cmap, vmin=0, vmax=top, shading="nearest", rasterized=True)
+            if ax is line[0]:
+                ax.contour(x, y, values, levels=[0.5], colors="white", linewidths=1.2)
+            _draw_points(ax, points[:seen], size=2, colours=["white"] * 5, most=16)
+            ax.set_title(title if ax is line[0] else "sd over draws")
+            if line is axes[-1]:
+                label = "probability of class 1" if ax is line[0] else "sd of the probability"
+                figure.colorbar(image, ax=axes[:, list(line).index(ax)], location="bottom", label=label, aspect=25)
+    return figure
+
+
+def traces(panels: Mapping[str, Any]) -> Figure:
+    """Accuracy and NLL of the task just learned against draws of one chain, a line a seed and task.
+
+    Args:
+        panels: title to traces with ``num_draws``, ``accuracy`` and ``nll`` ``(seed, task, point)``.
+    """
+    figure, axes = card(2, len(panels), height=4.8, sharex="col", sharey="row")
+    for column, (title, found) in enumerate(panels.items()):
+        for ax, values in zip(axes[:, column], (100 * found.accuracy, found.nll), strict=True):
+            for task in range(values.shape[1]):
+                lines = ax.plot(found.num_draws, values[:, task].T, color=TASK_COLOURS[task], lw=0.7, alpha=0.7)
+                lines[0].set_label(f"task {task + 1}")
+            ax.set_xscale("log")
+        axes[0, column].set_title(f"{title},\n{len(found.accuracy)} seed{'s' * (len(found.accuracy) > 1)}")
+        axes[1, column].set_xlabel("draws of one chain")
+    axes[0, 0].set_ylabel("accuracy (%)")
+    axes[1, 0].set_ylabel("NLL (nats a point)")
+    legend_below(figure, axes[0, 0], 5)
+    return figure
+
+
+def diagnostics(told: pd.DataFrame, max_rhat: float, min_ess: float) -> Figure:
+    """ESS, R-hat, accuracy of HMC's draws and of the density's, and components, by task: median and range over seeds.
+
+    Args:
+        told: a line a row, seed and task with ``ess_log_density``, ``rhat_log_density``, ``accuracy``,
+            ``density_accuracy`` and ``num_components``; the last two NaN where nothing is fitted.
+        max_rhat: that passes.
+        min_ess: that passes.
+    """
+    panels = (
+        ("ess_log_density", "ESS of log density", 1, min_ess),
+        ("rhat_log_density", "R-hat of log density", 1, max_rhat),
+        ("density_accuracy", "accuracy, task just learned (%)", 100, None),
+        ("num_components", "components", 1, None),
+    )
+    rows = [row for row in ROWS if row in set(told["row"])]
+    figure, axes = card(2, 2, height=5.0 + 0.28 * len(rows), sharex=True)
+    for ax, (name, label, factor, threshold) in zip(axes.flat, panels, strict=True):
+        for place, row in enumerate(rows):
+            part, style = told[told["row"] == row], ROWS[row].style
+            shift = 0.09 * (place - (len(rows) - 1) / 2)
+            if part[name].notna().any():
+                _draw_range(ax, part, name, factor, shift, style, filled=True)
+            if name == "density_accuracy":
+                _draw_range(ax, part, "accuracy", 100, shift - 0.03, style, filled=False)
+        if threshold is not None:
+            ax.axhline(threshold, color=BLACK, ls="--", lw=1)
+            ax.set_yscale("log")
+        ax.set_title(label, loc="left", fontsize="medium")
+        ax.set_xticks(sorted(told.task.unique()))
+    for ax in axes[-1]:
+        ax.set_xlabel("task")
+    legend_below(figure, axes[0, 0], 1)
+    return figure
+
+
+def factors(lines: pd.DataFrame) -> Figure:
+    """Final accuracy of a setting and of each change of one of its factors, a dot a seed.
+
+    Args:
+        lines: index the change in words, a column ``final`` with a list of percents, and ``colour``.
+    """
+    figure, axes = card(height=1.2 + 0.36 * len(lines))
+    ax = axes[0, 0]
+    for place, (_, line) in enumerate(lines.iterrows()):
+        ax.plot(line.final, [-place] * len(line.final), "o", ms=5, color=line.colour, alpha=0.8)
+    ax.set_yticks([-place for place in range(len(lines))], lines.index)
+    ax.set(xlabel="final accuracy (%), a dot a seed", xlim=(45, 101))
+    ax.grid(axis="x", alpha=0.3)
+    return figure
+
+
+def _draw_points(
+    ax: Axes, points: Points, label: bool = False, size: float = 4, colours: Sequence = TASK_COLOURS, most: int = 80
+) -> None:
+    for task, (x, y) in enumerate(points):
+        for value, marker in ((0, "o"), (1, "s")):
+            mine = x[y == value][:most]
+            named = {"label": f"task {task + 1}"} if label and value == 0 else {}
+            face = colours[task] if value else "none"
+            ax.plot(*mine.T, marker, ms=size, mew=0.7, mfc=face, color=colours[task], alpha=0.75, **named)
+
+
+def _draw_range(ax: Axes, part: pd.DataFrame, name: str, factor: float, shift: float, style: Any, filled: bool) -> None:
+    by = factor * part.groupby("task")[name].agg(["median", "min", "max"])
+    ends = [by["median"] - by["min"], by["max"] - by["median"]]
+    face = style.colour if filled else "none"
+    label = style.label if filled else None
+    marker = style.marker or "o"
+    ax.errorbar(
+        by.index + shift,
+        by["median"],
+        ends,
+        fmt=marker,
+        ms=4,
+        mfc=face,
+        color=style.colour,
+        capsize=2,
+        lw=1,
+        label=label,
+    )
