@@ -277,7 +277,7 @@ SFSVI_SETTINGS = {
 }
 """Rudner et al.'s: on the MLP's data sets of Split-MNIST with one head, on CIFAR of Split-CIFAR with a head a task."""
 SFSVI_HEADS = {
-    "split_digits": SFSVI_SETTINGS["split_digits"] | {"coreset_per_task": 20},
+    "split_digits": SFSVI_SETTINGS["split_digits"] | {"coreset_per_task": 20, "num_context": 20},
     **on(MNISTS, epochs=60, coreset_per_task=40),
 }
 FUNCTION_QUICK = {
