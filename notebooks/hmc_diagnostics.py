@@ -66,10 +66,18 @@ plots.traces(hmc_draws.live_traces(selection))
 # point of HMC's on the task just learned and it is no worse than one Gaussian on held-out draws.
 
 # %% tags=["hide-input"]
-Table(hmc_diagnostics.shown("toy_pan"), more=hmc_diagnostics.shown_densities("toy_pan"), summary="accuracy by task, percent")
+Table(
+    hmc_diagnostics.shown("toy_pan"),
+    more=hmc_diagnostics.shown_densities("toy_pan"),
+    summary="accuracy by task, percent",
+)
 
 # %% tags=["hide-input"]
-Table(hmc_diagnostics.shown("toy_gaussians"), more=hmc_diagnostics.shown_densities("toy_gaussians"), summary="accuracy by task, percent")
+Table(
+    hmc_diagnostics.shown("toy_gaussians"),
+    more=hmc_diagnostics.shown_densities("toy_gaussians"),
+    summary="accuracy by task, percent",
+)
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Figure A5 from the stored runs on Pan et al.'s set, with the gates dashed. Lower left: accuracy on the task just learned of HMC's draws (rings) and of the fitted density's (filled).", "name": "fig-diagnostics-stored"}, "image": {"alt": "Four panels by task from the stored runs: ESS and R-hat of log density with their thresholds dashed, accuracy on the task just learned of HMC's draws and of the fitted density's draws, and the number of components."}}
 plots.diagnostics(hmc_diagnostics.told(hmc_diagnostics.stored("toy_pan")), MAX_RHAT, MIN_ESS)

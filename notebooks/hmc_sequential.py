@@ -36,7 +36,9 @@ from paper_lib.experiments import hmc_draws, hmc_sequential
 from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Both toy sets, 80 points a blob. A task has one blob of class 0 (rings) and one of class 1 (squares), and all tasks share two outputs. The best classifier that is not told the task errs on the overlaps alone.", "name": "fig-hmc-toys"}, "image": {"alt": "Two scatter plots. Left: ten elongated blobs of five tasks side by side from left to right, circles of class 0 and squares of class 1, some overlapping. Right: ten round blobs on a circle, well apart."}}
-plots.toy_sets({paper.DATASETS[name]: hmc_draws.points(name, 80) for name in hmc_sequential.BLOBS}, hmc_sequential.best())
+plots.toy_sets(
+    {paper.DATASETS[name]: hmc_draws.points(name, 80) for name in hmc_sequential.BLOBS}, hmc_sequential.best()
+)
 
 # %% tags=["parameters"]
 dataset: str = "toy_pan"  # toy_pan or toy_gaussians
@@ -88,7 +90,9 @@ for name, value in hmc_sequential.numbers("toy_pan").items():
     glue(name, value, display=False)
 glue("verdict_figure", paper.verdict("HMC on Pan's set"), display=False)
 glue("verdict_joint", paper.verdict("joint HMC"), display=False)
-Table(tables.verdicts(hmc_sequential.CLAIMS), more=hmc_sequential.shown_gates(stored), summary="convergence of every row")
+Table(
+    tables.verdicts(hmc_sequential.CLAIMS), more=hmc_sequential.shown_gates(stored), summary="convergence of every row"
+)
 
 # %% [markdown]
 # ## What agrees, what does not, why

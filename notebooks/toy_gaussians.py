@@ -80,7 +80,9 @@ for name, value in hmc_sequential.numbers("toy_gaussians").items():
     glue(f"circle_{name}", value, display=False)
 glue("circle_verdict_figure", paper.verdict("toy Gaussians"), display=False)
 glue("circle_verdict_joint", paper.verdict("joint HMC on the circle"), display=False)
-Table(tables.verdicts(toy_gaussians.CLAIMS), more=hmc_sequential.shown_gates(stored), summary="convergence of every row")
+Table(
+    tables.verdicts(toy_gaussians.CLAIMS), more=hmc_sequential.shown_gates(stored), summary="convergence of every row"
+)
 
 # %% [markdown]
 # ## What agrees, what does not, why
