@@ -24,7 +24,7 @@ from paper_lib.inference.gaussian import (
     prototype_log_density,
 )
 from paper_lib.inference.regression import condition_line, line_features
-from paper_lib.plots import BLACK, BLUE, GREY, ORANGE, VERMILION
+from paper_lib.rows import BLACK, BLUE, GREY, ORANGE, VERMILION
 
 NOISE_PRECISION, NUM_POINTS = 100.0, 20
 NOISE = tuple(np.random.default_rng(0).normal(0, NOISE_PRECISION**-0.5, 2 * NUM_POINTS).round(3).tolist())

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paper_lib.interactive import Card, card, slider, svg
-from paper_lib.plots import BLACK, BLUE, VERMILION
+from paper_lib.rows import BLACK, BLUE, VERMILION
 
 CELLS, MOST_POINTS = 40, 300
 

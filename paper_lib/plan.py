@@ -9,6 +9,7 @@ and what was changed back has its old one. So a second sweep has nothing to do, 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import runpy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from paper_lib import runs, sweep, tables
+from paper_lib import experiments, runs, sweep, tables
 from paper_lib.checks import one_of
 from paper_lib.data.stream import serves
 from paper_lib.rows import ROWS
@@ -45,7 +46,7 @@ class Piece:
         """Each job with its seeds."""
         parts: Iterable[Selection] = [self.selection]
         if self.chapter:
-            parts = importlib.import_module(f"paper_lib.experiments.{self.chapter}").selections(self.selection)
+            parts = importlib.import_module(f"{experiments.__name__}.{self.chapter}").selections(self.selection)
         return [(job, part.seeds) for part in parts for job in sweep.jobs(part)]
 
     @property
@@ -179,13 +180,21 @@ def shown(preset: str, seeds: Iterable[int], datasets: Mapping[str, Iterable[str
     )
 
 
+def live() -> dict[str, Selection]:
+    """What each chapter with stored runs runs when it is read, by the chapter's name."""
+    names = (module.name for module in pkgutil.iter_modules(experiments.__path__))
+    found = {name: getattr(importlib.import_module(f"{experiments.__name__}.{name}"), "LIVE", None) for name in names}
+    return {name: selection for name, selection in found.items() if selection is not None}
+
+
 def apart(selections: Iterable[Selection]) -> list[Selection]:
-    """One selection a row, in the scenario that it runs in, each once."""
-    found = {}
+    """One selection a row with all its seeds, in the scenario that it runs in."""
+    found: dict[Any, Selection] = {}
     for one in selections:
         for job in sweep.jobs(one):
             alone = replace(one, rows=(job.row,), scenario=job.named["scenario"])
-            found[tables.command(alone)] = alone
+            there = found.setdefault((job.row, *_setting(alone)), alone)
+            found[job.row, *_setting(alone)] = replace(there, seeds=tuple(sorted({*there.seeds, *alone.seeds})))
     return list(found.values())
 
 
@@ -193,10 +202,13 @@ def together(selections: Iterable[Selection], rows_a_piece: int) -> list[Selecti
     """Selections that differ in their rows alone as one, of at most so many rows: short runs can share a process."""
     found: dict[Any, list[Selection]] = {}
     for one in selections:
-        setting = one.dataset, one.scenario, one.preset, one.split, one.seeds, one.device, str(one.changes)
-        found.setdefault(setting, []).append(one)
+        found.setdefault((one.seeds, *_setting(one)), []).append(one)
     groups = (part[at : at + rows_a_piece] for part in found.values() for at in range(0, len(part), rows_a_piece))
     return [replace(group[0], rows=tuple(row for one in group for row in one.rows)) for group in groups]
+
+
+def _setting(one: Selection) -> tuple[str | None, ...]:
+    return one.dataset, one.scenario, one.preset, one.split, one.device, runs.written(one.changes, with_seeds=True)
 
 
 # --- how long it takes

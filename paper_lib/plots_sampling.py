@@ -42,13 +42,13 @@ def accuracy(curves: Mapping[str, NDArray], notes: Mapping[str, str], best: floa
         notes: row name to words for its label, such as how many densities failed.
         best: accuracy of the best classifier of all tasks that is not told the task, percent.
     """
-    figure, axes = card(height=3.4 + 0.32 * len(curves))
+    figure, axes = card(height=3.7 + 0.32 * len(curves))
     ax = axes[0, 0]
     draw_accuracy(ax, curves)
     ax.axhline(best, color=GREY, lw=1, label=f"best classifier of all tasks, {best:.2f} %")
     low = min(float(c.mean(0).min()) for c in curves.values())
     ax.set_ylim(10 * np.floor(10 * max(low - 0.05, 0)), 102)
-    ax.set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
+    ax.set_ylabel("accuracy, tasks so far, $P_k$ (%)")
     counts = sorted({len(c) for c in curves.values()})
     ax.set_title(f"mean ± sd over {' or '.join(map(str, counts))} seed{'s' * (counts != [1])}")
     handles, labels = ax.get_legend_handles_labels()
@@ -67,17 +67,21 @@ def surfaces(panels: Mapping[str, Any], points: Points) -> Figure:
             number of tasks seen.
         points: of all tasks.
     """
-    figure, axes = card(len(panels), 2, height=0.9 + 1.75 * len(panels), sharex=True, sharey=True)
+    if not panels:
+        return _not_run()
+    figure, axes = card(len(panels), 2, height=1.2 + 1.7 * len(panels), sharex=True, sharey=True)
     for line, (title, (x, y, mean, sd, seen)) in zip(axes, panels.items(), strict=True):
-        for ax, values, cmap, top in zip(line, (mean, sd), ("cividis", "magma"), (1.0, 0.5), strict=True):
-            image = ax.pcolormesh(x, y, values, cmap=cmap, vmin=0, vmax=top, shading="nearest", rasterized=True)
-            if ax is line[0]:
-                ax.contour(x, y, values, levels=[0.5], colors="white", linewidths=1.2)
-            _draw_points(ax, points[:seen], size=2, colours=["white"] * 5, most=16)
-            ax.set_title(title if ax is line[0] else "sd over draws")
-            if line is axes[-1]:
-                label = "probability of class 1" if ax is line[0] else "sd of the probability"
-                figure.colorbar(image, ax=axes[:, list(line).index(ax)], location="bottom", label=label, aspect=25)
+        left, right = line
+        images = [
+            ax.pcolormesh(x, y, values, cmap=cmap, vmin=0, vmax=top, shading="nearest", rasterized=True)
+            for ax, values, cmap, top in ((left, mean, "cividis", 1.0), (right, sd, "magma", 0.5))
+        ]
+        left.contour(x, y, mean, levels=[0.5], colors="white", linewidths=1.2)
+        for ax, name in ((left, title), (right, "spread")):
+            _draw_points(ax, points[:seen], size=2, colours=["white"] * len(points), most=16)
+            ax.set_title(name)
+    for column, (image, label) in enumerate(zip(images, ("mean probability of class 1", "sd over draws"), strict=True)):
+        figure.colorbar(image, ax=axes[:, column], location="bottom", label=label, aspect=25)
     return figure
 
 
@@ -87,6 +91,8 @@ def traces(panels: Mapping[str, Any]) -> Figure:
     Args:
         panels: title to traces with ``num_draws``, ``accuracy`` and ``nll`` ``(seed, task, point)``.
     """
+    if not panels:
+        return _not_run()
     figure, axes = card(2, len(panels), height=4.8, sharex="col", sharey="row")
     for column, (title, found) in enumerate(panels.items()):
         for ax, values in zip(axes[:, column], (100 * found.accuracy, found.nll), strict=True):
@@ -98,7 +104,7 @@ def traces(panels: Mapping[str, Any]) -> Figure:
         axes[1, column].set_xlabel("draws of one chain")
     axes[0, 0].set_ylabel("accuracy (%)")
     axes[1, 0].set_ylabel("NLL (nats a point)")
-    legend_below(figure, axes[0, 0], 5)
+    legend_below(figure, axes[0, 0], 3)
     return figure
 
 
@@ -118,6 +124,8 @@ def diagnostics(told: pd.DataFrame, max_rhat: float, min_ess: float) -> Figure:
         ("num_components", "components", 1, None),
     )
     rows = [row for row in ROWS if row in set(told["row"])]
+    if not rows:
+        return _not_run()
     figure, axes = card(2, 2, height=5.0 + 0.28 * len(rows), sharex=True)
     for ax, (name, label, factor, threshold) in zip(axes.flat, panels, strict=True):
         for place, row in enumerate(rows):
@@ -144,6 +152,8 @@ def factors(lines: pd.DataFrame) -> Figure:
     Args:
         lines: index the change in words, a column ``final`` with a list of percents, and ``colour``.
     """
+    if lines.empty:
+        return _not_run()
     figure, axes = card(height=1.2 + 0.36 * len(lines))
     ax = axes[0, 0]
     for place, (_, line) in enumerate(lines.iterrows()):
@@ -151,6 +161,14 @@ def factors(lines: pd.DataFrame) -> Figure:
     ax.set_yticks([-place for place in range(len(lines))], lines.index)
     ax.set(xlabel="final accuracy (%), a dot a seed", xlim=(45, 101))
     ax.grid(axis="x", alpha=0.3)
+    return figure
+
+
+def _not_run() -> Figure:
+    """What stands where a figure of stored runs will."""
+    figure, axes = card(height=1.0)
+    axes[0, 0].text(0.5, 0.5, "not run yet", ha="center", va="center")
+    axes[0, 0].axis("off")
     return figure
 
 

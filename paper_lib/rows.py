@@ -24,6 +24,7 @@ from paper_lib.checks import near_match, one_of
 from paper_lib.data.stream import DATASETS, make_stream
 from paper_lib.methods import Method
 from paper_lib.methods.fromp import FROMP
+from paper_lib.methods.hibnn import HIBNN
 from paper_lib.methods.protocl import ProtoCL, as_published
 from paper_lib.methods.replay import Replay, joint, sgd, single_task
 from paper_lib.methods.sequential_hmc import SequentialHMC
@@ -235,6 +236,18 @@ PUBLISHED = {
 }
 """The release's configuration, which trains on what its fixed split leaves."""
 
+# --- HIBNN, pixels in [0, 1]
+
+HIBNN_SETTINGS = {
+    "split_digits": {
+        **{"hidden": (64,), "prior": "ibp", "epochs": 60, "likelihood_epochs": 20, "batch_size": 64},
+        **{"learning_rate": 1e-2, "num_samples": 2, "num_masks": 4, "num_samples_predict": 20},
+    },
+    **on(MNISTS, epochs=100),
+}
+"""The reference's on the paper's network, and a tenth of its epochs."""
+HIBNN_QUICK = on(MNISTS, epochs=1, likelihood_epochs=1)
+
 # --- FROMP and S-FSVI, pixels in [0, 1]
 
 FROMP_SETTINGS = {
@@ -264,7 +277,7 @@ SFSVI_SETTINGS = {
 }
 """Rudner et al.'s: on the MLP's data sets of Split-MNIST with one head, on CIFAR of Split-CIFAR with a head a task."""
 SFSVI_HEADS = {
-    "split_digits": SFSVI_SETTINGS["split_digits"] | {"coreset_per_task": 20},
+    "split_digits": SFSVI_SETTINGS["split_digits"] | {"coreset_per_task": 20, "num_context": 20},
     **on(MNISTS, epochs=60, coreset_per_task=40),
 }
 FUNCTION_QUICK = {
@@ -383,6 +396,15 @@ def _rows() -> Iterable[Row]:
             style=Style(label, colour, marker, "--"),
             exhibits=("figure_1",),
         )
+    yield Row(
+        "hibnn",
+        HIBNN,
+        HIBNN_SETTINGS,
+        HIBNN_QUICK,
+        scenarios=CLASSES_FIRST,
+        style=Style("HIBNN", PURPLE, "P", "-"),
+        stream=UNIT,
+    )
     function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT)
     yield function("fromp", FROMP, FROMP_SETTINGS, scenarios=CLASSES_FIRST, style=Style("FROMP", ORANGE, "^", "-"))
     yield function(

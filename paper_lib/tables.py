@@ -368,8 +368,11 @@ class Claim:
     def judged(self) -> Judgement:
         """The verdict of today's stored runs; ``open`` where a needed row has none."""
         table = sweep.stored(self.needs)
-        there = set(zip(table["row"], table["dataset"], strict=True))
-        lacking = [f"{r} on {s.dataset}" for s in self.needs for r in s.rows if (r, s.dataset) not in there]
+        there = set(table[["row", "dataset", "changes"]].fillna("").itertuples(index=False, name=None))
+        needed = [(job.row, s.dataset, job.changes) for s in self.needs for job in sweep.jobs(s)]
+        lacking = [
+            f"{row} on {data}" + f" with {c}" * bool(c) for row, data, c in needed if (row, data, c) not in there
+        ]
         return Judgement("open", f"not run: {', '.join(lacking)}") if lacking else self.judge(table)
 
     def command(self) -> str:

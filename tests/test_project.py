@@ -124,7 +124,7 @@ def test_computing_needs_no_plotting_and_no_notebook():
         "arviz_stats",
     ]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules()]
-    drawing = {"paper_lib.plots", "paper_lib.schematics", "paper_lib.interactive"}
+    drawing = {"paper_lib.plots", "paper_lib.plots_sampling", "paper_lib.schematics"}
     names = [name.removesuffix(".__init__") for name in names if name not in drawing]
     code = (
         f"import importlib, sys\nfor name in {absent}: sys.modules[name] = None\n"

@@ -8,7 +8,14 @@ import notebooks
 import pytest
 
 from paper_lib import runs, sweep, tables
-from paper_lib.experiments import class_incremental, metrics, protocl, vcl_split_mnist
+from paper_lib.experiments import (
+    class_incremental,
+    hmc_sequential,
+    metrics,
+    protocl,
+    toy_gaussians,
+    vcl_split_mnist,
+)
 from paper_lib.notebook import selection_from
 
 pytestmark = pytest.mark.slow
@@ -50,6 +57,15 @@ ANSWERS = [
     (protocl, {"memory_per_task": 0}, {"protocl": 20, "sgd": 18}),
     (protocl, {"memory_per_task": 5}, {"protocl": 68, "replay": 74}),
     (protocl, {"scenario": "task_incremental"}, {"sgd": 95, "protocl": 99, "replay": 99}),
+    (
+        hmc_sequential,
+        {"rows": ["hmc_gaussian", "hmc_realnvp", "hmc_joint"]},
+        {"hmc_gaussian": 62, "hmc_realnvp": 63, "hmc_joint": 90},
+    ),
+    (hmc_sequential, {"prior_precision": 1}, {"hmc": 62, "hmc_joint": 98}),
+    (hmc_sequential, {"num_chains": 2}, {"hmc": 63, "hmc_exact": 92}),
+    (toy_gaussians, {"prior_precision": 100}, {"hmc_joint": 50}),
+    (toy_gaussians, {"rows": ["vcl_single_head", "vcl_multi_head", "hmc_exact"]}, {"hmc_exact": 100}),
 ]
 
 

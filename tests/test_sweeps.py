@@ -69,6 +69,16 @@ def test_a_plan_has_every_row_but_those_that_it_leaves_out_for_a_reason(name):
     assert there | LEFT_OUT.keys() == set(ROWS) and not there & LEFT_OUT.keys()
 
 
+def test_the_quick_plan_has_what_every_chapter_runs_and_nothing_twice():
+    jobs = [(job, seed) for piece in plan.load("quick").wholes() for job, seeds in piece.jobs for seed in seeds]
+    planned = {(*job.named.values(), runs.key_of(job.identity("")), seed) for job, seed in jobs}
+    assert len(planned) == len(jobs)
+    for chapter, one in plan.live().items():
+        for job, seeds in plan.Piece(one, "task_imbalance" if chapter == "task_imbalance" else "").jobs:
+            wanted = {(*job.named.values(), runs.key_of(job.identity("")), seed) for seed in seeds}
+            assert wanted <= planned, chapter
+
+
 def test_the_papers_plan_has_every_stored_run():
     planned = {
         (*job.named.values(), seed)

@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper_lib import paper, rng, runs, sweep
+from paper_lib import interactive_chain, paper, rng, runs, sweep
 from paper_lib.data.stream import Stream, make_stream
+from paper_lib.interactive import Card
 from paper_lib.methods.sequential_hmc import log_probs
 from paper_lib.networks import MLP
-from paper_lib.rows import TOYS, shown_in
+from paper_lib.rows import ROWS, TOYS, shown_in
 from paper_lib.runs import Job
 from paper_lib.sweep import Selection
 
@@ -121,6 +122,62 @@ def chain(job: Job, seed: int, task: int = -1) -> Chain | None:
     after = draws_of(job, seed)
     widths = (2, *job.method.hidden, 2)
     return Chain(_evenly(after[task][0], NUM_NETWORKS).numpy(), widths) if after else None
+
+
+# --- as a chapter shows it
+
+
+def sampled(selection: Selection) -> list[Job]:
+    """The jobs of a selection that keep draws.
+
+    Raises:
+        ValueError: there are none.
+    """
+    found = [job for job in sweep.jobs(selection) if job.row in shown_in("hmc")]
+    if not found:
+        raise ValueError(
+            f"rows={','.join(selection.rows)} keep no draws; rows that do are {', '.join(shown_in('hmc'))}"
+        )
+    return found
+
+
+def after_each_task(selection: Selection) -> tuple[dict[str, tuple], list[tuple[NDArray, NDArray]]]:
+    """Panels of ``plots_sampling.surfaces`` for the first row and seed of a live selection, and the points."""
+    job = sampled(selection)[0]
+    found = surface(job, selection.seeds[0])
+    panels = {
+        f"after task {t + 1}": (found.x, found.y, found.mean[t], found.sd[t], t + 1) for t in range(len(found.mean))
+    }
+    return panels, points(selection.dataset, job.stream.get("toy_points"))
+
+
+def after_all_tasks(dataset: str, rows: Iterable[str]) -> tuple[dict[str, tuple], list[tuple[NDArray, NDArray]]]:
+    """The same after the last task, of rows at the paper's scale whose arrays are there."""
+    found = {row: stored(dataset, row) for row in rows}
+    panels = {
+        ROWS[row].style.label: (s.x, s.y, s.mean[-1], s.sd[-1], len(s.mean))
+        for row, (s, *_) in ((row, one) for row, one in found.items() if one is not None)
+    }
+    return panels, points(dataset, 80)
+
+
+def walk(selection: Selection) -> Card:
+    """A slider through the draws of the last row of a live selection, after its last task, over all tasks' points."""
+    job = sampled(selection)[-1]
+    found, data = chain(job, selection.seeds[0]), points(selection.dataset, job.stream.get("toy_points"))
+    x, y = (np.concatenate(parts) for parts in zip(*data, strict=True))
+    return interactive_chain.walk(found.weights, found.widths, x, y)
+
+
+def live_traces(selection: Selection) -> dict[str, Traces]:
+    """Panels of ``plots_sampling.traces`` for the first two sampled rows of a live selection."""
+    return {ROWS[job.row].style.label: traces(job, selection.seeds) for job in sampled(selection)[:2]}
+
+
+def stored_traces(dataset: str, rows: Iterable[str]) -> dict[str, Traces]:
+    """The same of rows at the paper's scale whose arrays are there."""
+    found = {ROWS[row].style.label: stored(dataset, row) for row in rows}
+    return {name: one[1] for name, one in found.items() if one is not None}
 
 
 def _network(job: Job, stream: Stream) -> MLP:

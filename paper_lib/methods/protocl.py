@@ -275,7 +275,8 @@ class ProtoCL:
         spec, encoder = state.spec, self.encoder(state.spec)
         streams = rng.generators(state.seeds, "predict", state.memory.size, device=x.device)
         embedded = []
-        for part in x.split(max(1, MASKS_AT_ONCE // encoder.mask_size) if self.predict_with_dropout else len(x)):
+        at_once = max(1, MASKS_AT_ONCE // max(1, encoder.mask_size)) if self.predict_with_dropout else len(x)
+        for part in x.split(at_once):
             masks = encoder.draw_masks(streams, 1, len(part)) if self.predict_with_dropout else ()
             embedded.append(encoder(state.params, spec.scale(part), [m[0] for m in masks]))
         z = torch.cat(embedded, dim=1)

@@ -1,0 +1,176 @@
+"""Which of the release's choices makes the recursion forget: one factor at a time from ``hmc_as_published``.
+
+Five tasks of Pan's set, three seeds. Each change is one setting; ``all corrected`` makes those of the sampler and of
+the fit together, and then hands on a mixture, a Gaussian, a RealNVP, or nothing fitted (``exact``).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from paper_lib import sweep, tables
+from paper_lib.experiments.hmc_sequential import POINT, densities, failure, gates
+from paper_lib.rows import GREEN, GREY, VERMILION
+from paper_lib.sweep import Selection
+from paper_lib.tables import Claim, Judgement, holds
+
+ROW, DATASET, SEEDS = "hmc_as_published", "toy_pan", (0, 1, 2)
+
+CORRECTED = {
+    **{"burn_reject": "stay", "include_init": False, "start": "prior", "adapt": True, "step_size": 1e-2},
+    **{"regularisation": "shrinkage", "final_rows": 12_000, "average": "probability", "eval_chains": "all"},
+}
+"""The sampler and the fit as corrected, but for what components are chosen on."""
+
+FACTORS: dict[str, Mapping[str, Any]] = {
+    "as published": {},
+    "a rejection in the warm-up stays": {"burn_reject": "stay"},
+    "no starting point among the draws": {"include_init": False},
+    "chains start at draws of the prior": {"start": "prior"},
+    "step size and masses adapt": {"adapt": True, "step_size": 1e-2},
+    "fit to 12,000 rows, not 3,750": {"final_rows": 12_000},
+    "covariances shrunk": {"regularisation": "shrinkage"},
+    "components chosen on whole chains": {"holdout": "chains"},
+    "prediction by all chains": {"average": "probability", "eval_chains": "all"},
+    "prior precision 1": {"prior_precision": 1.0},
+    "prior precision 100": {"prior_precision": 100.0},
+    "800 points a blob": {"toy_points": 800},
+    "a Gaussian handed on": {"density": "gaussian"},
+    "a RealNVP handed on": {"density": "realnvp"},
+    "nothing fitted (exact)": {"recursion": "exact"},
+    "all corrected, a GMM": CORRECTED,
+    "all corrected, a GMM chosen on chains": CORRECTED | {"holdout": "chains"},
+    "all corrected, a Gaussian": CORRECTED | {"density": "gaussian"},
+    "all corrected, a RealNVP": CORRECTED | {"density": "realnvp"},
+    "all corrected, exact": CORRECTED | {"recursion": "exact"},
+}
+"""Changes in words, with the settings that they change."""
+
+LIVE = Selection(DATASET, seeds=(0,), rows=(ROW,))
+LIVE_FACTORS = ("as published", "step size and masses adapt", "all corrected, a Gaussian", "all corrected, exact")
+"""What the chapter runs unless its parameters say otherwise."""
+
+
+def selection(factor: str, live: Selection | None = None) -> Selection:
+    """The runs of a factor, at the paper's scale unless a live selection says otherwise, which fits to all its rows."""
+    if live is None:
+        return Selection(DATASET, None, "paper", seeds=SEEDS, rows=(ROW,), changes=FACTORS[factor])
+    changes = {name: None if name == "final_rows" else value for name, value in FACTORS[factor].items()}
+    return sweep.replace(live, changes={**live.changes, **changes})
+
+
+def selections() -> list[Selection]:
+    """All runs of the chapter at the paper's scale."""
+    return [selection(factor) for factor in FACTORS]
+
+
+def source() -> str:
+    """What recomputes the chapter's table, as it says it below."""
+    return "\n".join(f"`{tables.command(one)}`" for one in selections())
+
+
+def found(tables_of: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """A line a factor that has runs.
+
+    Returns:
+        ``final`` percents of each seed, ``mean``, ``sd`` and ``triangle``; ``learned``, accuracy when a task was just
+        learned; ``failed`` of ``fitted`` densities; ``passed`` of ``chains`` gates; ``failure`` of sampler or density;
+        ``verdict`` in words, and ``colour`` by it.
+    """
+    lines = {}
+    for factor, table in tables_of.items():
+        if table.empty:
+            continue
+        final, triangle = (tables.by_seed(table, s)[ROW] for s in ("final_accuracy", "triangle_mean"))
+        fitted, gate = densities(table), gates(table).loc[ROW]
+        lines[factor] = {"final": final.tolist(), "mean": final.mean(), "sd": final.std(), "triangle": triangle.mean()}
+        lines[factor] |= {"failed": int((fitted.verdict != "ok").sum()), "fitted": len(fitted)}
+        lines[factor]["learned"] = tables.by_seed(table, "learning_accuracy")[ROW].mean()
+        lines[factor] |= {"passed": int(gate.passed), "chains": int(gate.n), "n": len(final), "failure": failure(table)}
+    frame = pd.DataFrame.from_dict(lines, orient="index")
+    if frame.empty:
+        return frame
+    best = frame["mean"][[name for name in frame.index if name.endswith(("exact", "(exact)"))]].max()
+    words = [_verdict(line, best) for line in frame.itertuples()]
+    return frame.assign(verdict=words, colour=[_colour(word) for word in words]).rename_axis(index="change")
+
+
+def stored() -> pd.DataFrame:
+    """``found`` of the stored runs."""
+    return found({factor: sweep.stored(selection(factor)) for factor in FACTORS})
+
+
+def run(live: Selection, factors: tuple[str, ...] = LIVE_FACTORS) -> pd.DataFrame:
+    """``found`` of live runs. Chains that stand still are told by the verdict, and warned of no more."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return found({factor: sweep.run(selection(factor, live)) for factor in factors})
+
+
+def _verdict(line: Any, best: float) -> str:
+    """What a change does, in plain words; ``best`` is the final accuracy when nothing is fitted."""
+    if line.failure:
+        return line.failure
+    if line.learned < 90:
+        return "not learned: the sampler is to blame"
+    if not line.fitted:
+        return "remembers" if line.mean >= 90 else "forgets with nothing fitted"
+    if pd.isna(best):
+        return "exact recursion not run yet"
+    return "remembers" if best - line.mean <= 100 * POINT else f"forgets: {best - line.mean:.0f} points below exact"
+
+
+def _colour(verdict: str) -> str:
+    return GREEN if verdict == "remembers" else VERMILION if verdict.startswith("forgets") else GREY
+
+
+def shown(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The chapter's table, and what it folds away."""
+    if frame.empty:
+        return pd.DataFrame({"final accuracy ± sd": []}, index=pd.Index([], name="change")), pd.DataFrame()
+    columns = {
+        "final accuracy ± sd": [f"{m:.1f} ± {s:.1f}" for m, s in zip(frame["mean"], frame.sd, strict=True)],
+        "densities failed": [f"{a} of {b}" if b else "–" for a, b in zip(frame.failed, frame.fitted, strict=True)],
+        "converged": [f"{a} of {b}" for a, b in zip(frame.passed, frame.chains, strict=True)],
+        "verdict": frame.verdict.tolist(),
+    }
+    more = frame[["triangle", "learned", "n"]].rename(columns={"triangle": "triangle mean", "learned": "when learned"})
+    return pd.DataFrame(columns, index=frame.index), more
+
+
+def numbers() -> dict[str, str]:
+    """What the chapter's prose cites, as words, also where nothing has been run yet."""
+    frame, cited = stored(), {}
+    for factor in FACTORS:
+        there = factor in frame.index
+        name = factor.replace(",", "").replace("(", "").replace(")", "").replace(" ", "_")
+        cited[name] = f"{frame['mean'][factor]:.1f} %" if there else "not run yet"
+        cited[f"{name}_verdict"] = frame.verdict[factor] if there else "not run yet"
+    missing = [factor for factor in FACTORS if factor not in frame.index]
+    cited["not_run"] = "nothing" if not missing else f"{len(missing)} of {len(FACTORS)}: {'; '.join(missing)}"
+    return cited
+
+
+def _density_is_to_blame(table: pd.DataFrame) -> Judgement:
+    """Nothing else changed, the exact recursion remembers what the fitted density loses."""
+    by = {changes: part for changes, part in table.groupby(table["changes"].fillna(""), observed=True)}
+    exact = next(part for changes, part in by.items() if "recursion=exact" in changes)
+    plain = next(part for changes, part in by.items() if "recursion=exact" not in changes)
+    with_data, without = (float(tables.by_seed(part)[ROW].mean()) for part in (exact, plain))
+    return holds(with_data - without > 10, f"final accuracy: exact {with_data:.1f}, a GMM handed on {without:.1f} %")
+
+
+CLAIMS = (
+    Claim(
+        *("The release's sampler remembers if nothing is fitted, and forgets with the mixture.", "Figure 3"),
+        "The release's sampler remembers if nothing is fitted, and forgets with the mixture.",
+        "why_hmc_forgets",
+        _density_is_to_blame,
+        (selection("as published"), selection("nothing fitted (exact)")),
+    ),
+)
+"""What the chapter says about stored runs."""
