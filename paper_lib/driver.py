@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from paper_lib import metrics
 from paper_lib.data.stream import Stream
+from paper_lib.files import whole_file
 from paper_lib.methods import Method, State
 from paper_lib.progress import Progress
 
@@ -181,14 +181,9 @@ def save(path: Path, next_task: int, state: State, outcome: Outcome, identity: s
 
 
 def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays in one piece: a kill leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + f".{os.getpid()}.part")
-    with part.open("wb") as file:
+    """Write named arrays in one piece."""
+    with whole_file(path, "wb") as file:
         np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def load(path: Path, template: State, device: str | torch.device, identity: str) -> tuple[int, State, Outcome]:

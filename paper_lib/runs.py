@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import errno
 import hashlib
 import inspect
 import json
@@ -24,12 +23,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,9 +36,9 @@ import torch
 
 from paper_lib import driver
 from paper_lib.data.stream import make_stream
+from paper_lib.files import FOLDER_VARIABLE, whole_file
 from paper_lib.methods import Method
 
-FOLDER_VARIABLE = "PAPER_LIB_RUNS"
 COMMIT_VARIABLE = "PAPER_LIB_COMMIT"
 """Names the commit on machines that have a copy of the package without its history."""
 
@@ -218,7 +217,7 @@ def _store(
     """Write one seed's record, its arrays first."""
     kept = {f"{name}/{t}": v[at] for t, arrays in enumerate(outcome.kept) for name, v in arrays.items()}
     if kept:
-        with _whole(place / f"seed{seed}.npz", "wb") as file:
+        with whole_file(place / f"seed{seed}.npz", "wb") as file:
             np.savez(file, **kept)
     record = {
         **{"names": [[job.row, job.preset, job.changes]], "key": key_of(identity), "seed": seed, "identity": identity},
@@ -491,30 +490,9 @@ def _alike(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 # --- files and provenance
 
 
-@contextmanager
-def _whole(path: Path, mode: str = "w") -> Iterator[IO]:
-    """A file written in one piece: a kill or a full disk leaves the old one, and nothing half-written.
-
-    Of a kill its part stays, and the next run clears it.
-    """
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open(mode) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
-        message = f"{what}: {path} was not written; {FOLDER_VARIABLE} can name another folder"
-        raise OSError(error.errno, message) from error
-
-
 def write_whole(path: Path, text: str) -> None:
     """Write a file in one piece: a kill or a full disk leaves the old one or the new one."""
-    with _whole(path) as file:
+    with whole_file(path) as file:
         file.write(text)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from paper_lib import driver, runs, tables
+from paper_lib import driver, files, runs, tables
 from paper_lib.methods.replay import Replay
 
 METHOD = Replay(hidden=(4,), epochs=2, batch_size=128, memory_per_task=5)
@@ -244,7 +244,7 @@ def test_what_another_process_is_writing_is_left_to_it(folders):
 )
 def test_seeds_go_on_from_the_checkpoints_that_hold_them(folders, there, records, asked, expected):
     for stack in there:
-        (folders / f"seeds{runs._spans(stack)}.npz").touch()
+        (folders / f"seeds{runs.spans(stack)}.npz").touch()
     for seed in records:
         (folders / f"seed{seed}.json").touch()
     found = runs._stacks(folders, tuple(asked))
@@ -450,7 +450,8 @@ def test_a_row_shares_its_records_with_every_row_of_the_same_settings(outcomes):
 
 
 def test_seeds_that_draw_their_own_points_make_one_row(outcomes):
-    jobs = [replace(JOB, stream={**JOB.stream, "train_sizes": (50,) * 5, "train_seed": seed}) for seed in (0, 1)]
+    own, changes = {**JOB.stream, "train_sizes": (50,) * 5}, runs.written({"train_sizes": (50,) * 5})
+    jobs = [replace(JOB, stream=own | {"train_seed": seed}, changes=changes) for seed in (0, 1)]
     for seed, job in enumerate(jobs):
         runs.execute([job], (seed,))
     runs.tabulate(TABLE)
@@ -518,24 +519,32 @@ def test_the_peak_of_memory_is_that_of_the_run():
 def test_a_kill_while_writing_leaves_the_old_file(folders, monkeypatch):
     path = folders / "table.csv"
     runs.write_whole(path, "old")
-    monkeypatch.setattr(runs.os, "fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(files.os, "fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         runs.write_whole(path, "new and longer")
     assert path.read_text() == "old"
 
 
-def test_a_full_disk_is_one_clear_line_and_leaves_nothing_half_written(folders, monkeypatch, outcomes):
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+def full(_):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
+
+def test_a_full_disk_is_one_clear_line_and_leaves_nothing_half_written(folders, monkeypatch, outcomes):
     path = folders / "table.csv"
     runs.write_whole(path, "old")
-    monkeypatch.setattr(runs.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     message = rf"the disk is full: {path} was not written; PAPER_LIB_RUNS can name another folder"
     with pytest.raises(OSError, match=message) as error:
         runs.write_whole(path, "new and longer")
     assert error.value.errno == errno.ENOSPC and path.read_text() == "old"
     with pytest.raises(OSError, match=r"the disk is full: .*seed0\.json was not written"):
+        runs.execute([JOB], (0,))
+    assert list(folders.rglob("*.part")) == []
+
+
+def test_a_full_disk_is_told_of_a_checkpoint_too(folders, monkeypatch):
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match=r"the disk is full: .*seeds0\.npz was not written; PAPER_LIB_RUNS"):
         runs.execute([JOB], (0,))
     assert list(folders.rglob("*.part")) == []
 

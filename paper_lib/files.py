@@ -1,0 +1,38 @@
+"""Files written in one piece, checkpoints, records and tables alike."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+FOLDER_VARIABLE = "PAPER_LIB_RUNS"
+"""Names the folder of run records and their checkpoints."""
+
+
+@contextmanager
+def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
+    """A file that a kill or a full disk leaves as it was.
+
+    What is written lies beside it, in a part that bears the process's number, and takes its place at the end. Of a kill
+    the part stays, and the next run clears it.
+
+    Raises:
+        OSError: it cannot be written; the message names the file, and nothing half-written stays.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open(mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        message = f"{what}: {path} was not written; {FOLDER_VARIABLE} can name another folder"
+        raise OSError(error.errno, message) from error
