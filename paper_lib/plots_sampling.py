@@ -138,6 +138,11 @@ def diagnostics(told: pd.DataFrame, max_rhat: float, min_ess: float) -> Figure:
         if threshold is not None:
             ax.axhline(threshold, color=BLACK, ls="--", lw=1)
             ax.set_yscale("log")
+            for formatter in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+                formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "125" else "")
+        if name == "num_components":
+            ax.set_ylim(0, None if told[name].max() > 1 else 2)
+            ax.yaxis.get_major_locator().set_params(integer=True)
         ax.set_title(label, loc="left", fontsize="medium")
         ax.set_xticks(sorted(told.task.unique()))
     for ax in axes[-1]:

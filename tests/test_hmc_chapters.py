@@ -84,7 +84,21 @@ def test_a_row_whose_densities_fail_is_never_said_to_forget():
     assert notes == {"hmc_joint": "converged 50 of 50", "hmc": "density failed 50 of 50, converged 0 of 50"}
     shown, _ = hmc_sequential.shown(together(joint, table("hmc", 0.85, gap=-0.5)))
     assert list(shown.columns) == ["triangle mean ± sd", "final accuracy ± sd", "converged", "verdict"]
-    assert shown.verdict.tolist() == ["density failed", "remembers"]
+    verdicts = dict(zip(shown.index, shown.verdict, strict=True))
+    assert [verdicts[ROWS[row].style.label] for row in ("hmc", "hmc_joint")] == ["density failed", "remembers"]
+    assert len(verdicts) == len(shown_in("hmc")) and list(verdicts.values()).count("not run yet") == 5
+
+
+def test_a_sampler_that_stands_still_is_told_before_its_density():
+    still = table("hmc", 0.6, gap=-0.5)
+    still.loc[still.metric == "info: acceptance_rate", "value"] = 0.0
+    still.loc[still.metric.str.startswith("info: rhat"), "value"] = np.nan
+    both = together(table("hmc_joint", 0.97), still)
+    assert hmc_sequential.verdict(both, "hmc") == "sampler stuck"
+    assert hmc_sequential.notes(still) == {"hmc": "stuck 50 of 50, density failed 50 of 50, converged 50 of 50"}
+    assert hmc_sequential.gates(still)["worst R-hat, log density"].isna().all()
+    found = why_hmc_forgets.found({"as published": still.assign(row="hmc_as_published")})
+    assert found.verdict.tolist() == ["sampler stuck"]
 
 
 def test_figure_3_and_the_gates_are_judged_by_what_is_stored():
@@ -124,7 +138,9 @@ def test_factors_are_judged_against_the_exact_recursion():
     found = why_hmc_forgets.found(parts | {"nothing fitted (exact)": exact[~fitted]})
     assert found.verdict.tolist() == ["density failed", "forgets: 8 points below exact", "remembers", "remembers"]
     shown, more = why_hmc_forgets.shown(found)
-    assert shown["densities failed"].tolist() == ["15 of 15", "0 of 15", "0 of 15", "–"] and more.n.tolist() == [3] * 4
+    assert shown["densities failed"][list(found.index)].tolist() == ["15 of 15", "0 of 15", "0 of 15", "–"]
+    assert set(more.n[list(found.index)]) == {3} and len(shown) == len(why_hmc_forgets.FACTORS)
+    assert (shown.verdict == "not run yet").sum() == len(shown) - 4
     plots_sampling.factors(found).draw_without_rendering()
     assert why_hmc_forgets.found({"as published": exact.iloc[:0]}).empty
 

@@ -15,6 +15,7 @@ LIVE = sweep.replace(hmc_sequential.LIVE, rows=("hmc", "hmc_exact"))
 """What the chapter runs unless its parameters say otherwise."""
 
 OF_ALL = ("accuracy", "ess_log_density", "rhat_log_density", "ess_probe", "rhat_probe", "acceptance_rate", "divergent")
+COLUMNS = ["acceptance", "R-hat", "ESS", "gate passed", "density counts"]
 OF_DENSITIES = ("density_accuracy", "num_components")
 
 
@@ -37,7 +38,10 @@ def shown(dataset: str) -> pd.DataFrame:
     table = stored(dataset)
     lines, gate, fitted = told(table), gates(table), densities(table)
     found = {}
-    for row in (name for name in SAMPLED if name in gate.index):
+    for row in SAMPLED:
+        if row not in gate.index:
+            found[paper.label(row)] = dict.fromkeys(COLUMNS, "–") | {"gate passed": "not run yet"}
+            continue
         part, own = lines[lines["row"] == row], fitted[fitted["row"] == row]
         found[paper.label(row)] = {
             "acceptance": f"{part.acceptance_rate.median():.3f}",
@@ -46,8 +50,7 @@ def shown(dataset: str) -> pd.DataFrame:
             "gate passed": f"{gate.passed[row]} of {gate.n[row]}",
             "density counts": f"{(own.verdict == 'ok').sum()} of {len(own)}" if row in HANDED_ON else "–",
         }
-    columns = ["acceptance", "R-hat", "ESS", "gate passed", "density counts"]
-    return pd.DataFrame.from_dict(found, orient="index", columns=columns).rename_axis(index="method")
+    return pd.DataFrame.from_dict(found, orient="index", columns=COLUMNS).rename_axis(index="method")
 
 
 def shown_densities(dataset: str) -> pd.DataFrame:

@@ -33,6 +33,8 @@ LIVE = Selection("toy_pan", seeds=(0, 1), rows=("hmc", *CONTROLS))
 BLOBS = {"toy_pan": toy.pan, "toy_gaussians": toy.gaussians}
 POINT = 0.01
 """A point of accuracy, within which things are called equal here."""
+GATE_COLUMNS = [f"{w}{m}, {of}" for of in ("log density", "probabilities") for w, m in
+                (("", "R-hat"), ("worst ", "R-hat"), ("", "ESS"), ("least ", "ESS"))] + ["passed", "n"]  # fmt: skip
 STUCK = 0.01
 """Acceptance rate below which chains stand still."""
 
@@ -139,19 +141,20 @@ def failure(table: pd.DataFrame) -> str:
 
 
 def shown(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A chapter's table of stored runs, and the numbers that it folds away."""
-    rows = [name for name in (*SAMPLED, *BESIDE) if name in set(table["row"])]
-    lines = tables.comparison(table, (), rows)
-    columns, more = tables.side_by_side(lines, paper.label)
+    """A chapter's table of stored runs, a line for rows that are still to be run too, and the numbers folded away."""
+    there = [name for name in (*SAMPLED, *BESIDE) if name in set(table["row"])]
+    columns, more = tables.side_by_side(tables.comparison(table, (), there), paper.label)
     gate = gates(table)
-    columns["converged"] = [f"{gate.passed[r]} of {gate.n[r]}" if r in gate.index else "–" for r in lines.index]
-    columns["verdict"] = [verdict(table, row) if row in SAMPLED else "–" for row in lines.index]
-    return columns, more
+    columns["converged"] = [f"{gate.passed[r]} of {gate.n[r]}" if r in gate.index else "–" for r in there]
+    columns["verdict"] = [verdict(table, row) if row in SAMPLED else "–" for row in there]
+    missing = [paper.label(row) for row in SAMPLED if row not in there]
+    empty = pd.DataFrame("–", index=pd.Index(missing, name="method"), columns=columns.columns)
+    return pd.concat([columns, empty.assign(verdict="not run yet")]), more
 
 
 def shown_gates(table: pd.DataFrame) -> pd.DataFrame:
-    """``gates`` as a chapter shows it."""
-    return gates(table).rename(index=paper.label).rename_axis(index="method").round(3)
+    """``gates`` as a chapter shows it; nothing where nothing has been run."""
+    return gates(table).reindex(columns=GATE_COLUMNS).rename(index=paper.label).rename_axis(index="method").round(3)
 
 
 def numbers(dataset: str) -> dict[str, str]:
