@@ -54,13 +54,10 @@ SECONDS = {
 VARIANTS = {"protocl": ("protocl_as_published", "protocl_paper_epochs")}
 """Rows that stand for a printed row too."""
 
-METHODS = {"hibnn": "HIBNN", "fromp": "FROMP", "sfsvi": "S-FSVI"}
-"""Labels of printed rows that nothing here runs yet."""
-
 
 def label(row: str) -> str:
     """A row as a chapter calls it."""
-    return ROWS[row].style.label if row in ROWS else METHODS.get(row, row)
+    return ROWS[row].style.label
 
 
 def printed(dataset: str) -> list[Printed]:

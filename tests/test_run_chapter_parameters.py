@@ -84,7 +84,7 @@ REFUSED = {
     ],
     "class_incremental": [
         ({"rows": ["vcl_multi_head"]}, "cannot be served by 'vcl_multi_head'.*task_incremental"),
-        ({"rows": ["hibnn"]}, "rows='hibnn' is not one of"),
+        ({"rows": ["ewc"]}, "rows='ewc' is not one of"),
         ({"rows": ["vcl_corset"]}, r"did you mean 'vcl_coreset'\?"),
     ],
     "protocl": [
