@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paper_lib import paper, tables
+from paper_lib.experiments import class_incremental
 from paper_lib.tables import Claim, Judgement
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,6 +61,8 @@ def page(found: list[tuple[Claim, Judgement]]) -> str:
         for claim, judgement in own:
             cells = (claim.exhibit, claim.says, judgement.ours, judgement.verdict, _chapter(claim.chapter, chapters))
             text[-1] += "\n| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        if title == PARTS[0][0]:
+            text.append(_beside())
         commands = list(dict.fromkeys(line for claim, _ in own for line in _commands(claim)))
         if commands:
             text.append(
@@ -71,6 +74,19 @@ def page(found: list[tuple[Claim, Judgement]]) -> str:
         if tests:
             text.append(f"Checked in closed form by {', '.join(f'`{t}`' for t in tests)}.")
     return "\n\n".join(part.strip() for part in text) + "\n"
+
+
+def _beside() -> str:
+    """The rows of Tables 1 and 2 that have runs and no printed number: bounds, baselines, variants, what is new."""
+    rows = ["Beside them, without a printed number:", "", "| data | row | final / triangle mean | n |"]
+    rows.append("| --- | --- | --- | --- |")
+    head = len(rows)
+    for dataset in dict.fromkeys(p.dataset for p in paper.PRINTED):
+        lines = class_incremental.comparison(dataset)
+        for row, line in lines[lines["paper"].isna() & (lines.n > 0)].iterrows():
+            numbers = f"{line.final:.2f} / {line.triangle:.2f}"
+            rows.append(f"| {paper.DATASETS[dataset]} | {paper.label(row)} | {numbers} | {line.n:.0f} |")
+    return "\n".join(rows) if rows[head:] else ""
 
 
 def _commands(claim: Claim) -> list[str]:

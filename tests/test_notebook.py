@@ -230,7 +230,7 @@ def test_a_selection_takes_its_fields_and_settings_of_its_rows(values, changed):
         ),
         (
             {"rows": "joint", "memory_per_task": 3},
-            "memory_per_task=3 changes no row of joint; rows that take it are protocl,",
+            "memory_per_task=3 changes no row of joint; rows that take it are ",
         ),
     ],
 )

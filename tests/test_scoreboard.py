@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import scoreboard
 
-from paper_lib import paper, runs, tables
+from paper_lib import paper, runs, sweep, tables
 
 ROOT = Path(__file__).resolve().parent.parent
 EXHIBITS = (
@@ -34,6 +34,15 @@ def test_every_printed_number_is_there():
         assert re.search(
             rf"{re.escape(paper.label(p.row))} on {re.escape(paper.DATASETS[p.dataset])}: {p.value:.2f}", page
         )
+
+
+def test_rows_without_a_printed_number_stand_beside_those_with_one():
+    page = (ROOT / "book" / "reproduction.md").read_text()
+    for dataset in ("split_mnist", "split_fmnist"):
+        found = tables.by_seed(sweep.at_paper_scale(dataset, ("replay", "joint"), "class_incremental"))
+        for row, final in found.items():
+            cells = rf"{paper.DATASETS[dataset]} \| {re.escape(paper.label(row))} \| {final.mean():.2f} / [\d.]+ \| 10 "
+            assert re.search(cells, page), cells
 
 
 def test_without_stored_runs_every_number_is_open(tmp_path, monkeypatch):

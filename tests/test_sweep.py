@@ -85,7 +85,7 @@ def test_the_toys_have_no_class_incremental_scenario():
 
 def test_every_row_takes_its_own_scenario_unless_one_is_given():
     own = {job.row: job.stream["scenario"] for job in sweep.jobs(Selection())}
-    assert own == {name: one.scenarios[0] for name, one in ROWS.items()}
+    assert own == {name: one.scenarios[0] for name, one in ROWS.items() if "split_digits" in one.settings}
     given = sweep.jobs(Selection(rows=(*SINGLE, "joint_unit"), scenario="class_incremental"))
     assert {job.stream["scenario"] for job in given} == {"class_incremental"}
 
@@ -182,7 +182,7 @@ def test_rows_without_settings_or_without_the_scenario_are_no_part_of_the_paper_
 def test_rows_run_side_by_side_and_their_scores_are_probabilities():
     """Every row on digits for one epoch, with two seeds."""
     table = sweep.run(Selection(seeds=(0, 1), changes={"epochs": 1}))
-    assert list(table.columns) == runs.COLUMNS and set(table.row) == set(ROWS)
+    assert list(table.columns) == runs.COLUMNS and set(table.row) == set(Selection().rows)
     found = {name: tables.matrices_of(part)[1] for name, part in table.groupby("row")}
     for name, a in found.items():
         num_tasks = 2 if name.startswith("imbalance") else 5
