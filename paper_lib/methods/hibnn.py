@@ -345,15 +345,16 @@ class Fit:
                     prior_at, prior_betas = buffet.locations(p.sticks, other)
                     masks = buffet.masks(at, uniform)
                     logits = masked_samples(q.weights.mean, [v.exp() for v in q.weights.log_var], x, local, masks)
+                    # A mask's own density is that of its noise, whatever the sticks: it has no gradient.
                     ratios = [
-                        (log_concrete(m, a, temperature) - log_concrete(m, b, prior_temperature)).sum(-1).mean(1)
+                        log_concrete(m.detach(), a.detach(), temperature) - log_concrete(m, b, prior_temperature)
                         for m, a, b in zip(masks, at, prior_at, strict=True)
                     ]
                     divergences = [beta_kl(*both).sum((1, 2, 3)) for both in zip(betas, prior_betas, strict=True)]
                     losses = [
                         (share * cross_entropy(logits, y)).sum(-1),
                         mean_field.kl(q.weights, p.weights).to(share.dtype) / num_points,
-                        mask_weight * (share * sum(ratios)).sum(-1),
+                        mask_weight * (share * sum(r.sum(-1).mean(1) for r in ratios)).sum(-1),
                         sum(divergences) / num_points,
                     ]
                 gradients = torch.autograd.grad(sum(losses).sum(), mine, allow_unused=True, materialize_grads=True)
