@@ -11,8 +11,10 @@ import argparse
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -110,15 +112,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def chapters() -> dict[str, str]:
-    """Chapters that can be run without their notebook, and the module of each."""
+    """Chapters that can be run without their notebook, and the module of each.
+
+    They say what they run as ``LIVE`` or take a ``Config``; modules are not imported to find that out.
+    """
     from paper_lib import analysis, experiments
 
     return {
         module.name: f"{package.__name__}.{module.name}"
         for package in (experiments, analysis)
         for module in pkgutil.iter_modules(package.__path__)
-        if not module.name.endswith("_tuning")
+        if re.search(r"^(LIVE|class Config)\b", _source(module), re.M)
     }
+
+
+def _source(module: pkgutil.ModuleInfo) -> str:
+    return Path(module.module_finder.path, f"{module.name}.py").read_text(encoding="utf-8")
 
 
 def _chapter(name: str) -> ModuleType:

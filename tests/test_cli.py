@@ -216,6 +216,7 @@ def test_every_chapter_and_row_of_the_package_is_listed(capsys):
     assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == names
     assert cli.main(["list", *names]) == 0
     out = capsys.readouterr().out
+    assert not {"protocl_tuning", "vcl_toy_tuning"} & set(names)
     for setting in ROWS["replay"].takes:
         assert re.search(rf"^    {setting}  .", out, re.M), setting
     assert "    rows=" in out and "    changes" not in out
