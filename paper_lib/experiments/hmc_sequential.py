@@ -186,11 +186,11 @@ def _few(table: pd.DataFrame, rows: tuple[str, ...]) -> str:
     return f"; {n} of {paper.SEEDS} seeds" if n < paper.SEEDS else ""
 
 
-def judge_figure(table: pd.DataFrame) -> Judgement:
-    """Whether HMC with a fitted density, by the paper's text, ends below multi-head VCL, and whether that counts."""
-    hmc, vcl, words = _mean(table, "hmc"), _mean(table, "vcl_multi_head"), verdict(table, "hmc")
-    ours = f"HMC {hmc:.1f} %, VCL a head a task {vcl:.1f} %; {words}"
-    if few := _few(table, ("hmc", "vcl_multi_head")):
+def judge_figure(table: pd.DataFrame, row: str = "hmc") -> Judgement:
+    """Whether HMC with a fitted density ends below multi-head VCL, and whether that counts."""
+    hmc, vcl, words = _mean(table, row), _mean(table, "vcl_multi_head"), verdict(table, row)
+    ours = f"{paper.label(row)} {hmc:.1f} %, VCL a head a task {vcl:.1f} %; {words}"
+    if few := _few(table, (row, "vcl_multi_head")):
         return Judgement("open", ours + few)
     if hmc >= vcl:
         return Judgement("not reproduced", ours)
