@@ -105,7 +105,7 @@ VALUES: dict[str, list[dict[str, Any]]] = {
         {"eta_var": 0},
         {"eta_var": 100},
         {"scenario": "class_incremental"},
-        {"methods": ["joint", "vcl"]},
+        {"rows": ["imbalance_joint", "imbalance_vcl"]},
         {"seeds": [3, 1]},
     ],
 }
@@ -171,7 +171,7 @@ def test_every_allowed_value_runs_and_is_drawn(name, values):
         ("protocl_derivation", {"shared": []}, "shared=0 is not at least 1"),
         ("errata", {"reversion": 1}, "reversion=1.0 is not above 0 and below 1"),
         ("task_imbalance", {"max_ratio": 0.5}, "max_ratio=0.5 is not at least 1"),
-        ("task_imbalance", {"methods": ["sdg"]}, "did you mean 'sgd'"),
+        ("task_imbalance", {"rows": ["imbalance_sdg"]}, "did you mean 'imbalance_sgd'"),
     ],
 )
 def test_any_other_value_is_one_line(name, values, said):
@@ -189,7 +189,7 @@ def test_chapters_have_no_asserts_and_fold_all_code_but_the_parameters():
 
 def test_every_closed_form_chapter_runs_from_the_command_line_as_well(capsys):
     names = [module.name for module in pkgutil.iter_modules(analysis.__path__)]
-    assert set(names) <= set(cli.experiment_names())
+    assert set(names) <= set(cli.chapters())
     assert cli.main(["list", *names]) == 0
     assert cli.main(["run", "weight_filter", "num_first=2", "max_ratio=1"]) == 0
     assert "num_second" in capsys.readouterr().out
