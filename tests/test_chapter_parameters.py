@@ -30,7 +30,7 @@ SMALL = {
         "num_updates": 4,
         "ratios": (0.5, 2.0),
         "seeds": [0],
-        "methods": ["sgd"],
+        "rows": ["imbalance_sgd"],
     },
 }
 VALUES: dict[str, list[dict[str, Any]]] = {
