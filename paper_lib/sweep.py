@@ -117,18 +117,6 @@ def stored(selection: Selection | Iterable[Selection]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=runs.COLUMNS)
 
 
-def missing(selection: Selection, seeds: Sequence[int] | None = None) -> list[tuple[runs.Job, tuple[int, ...]]]:
-    """Jobs of a selection, each with the seeds that the committed tables lack; those that lack none are left out."""
-    wanted = selection.seeds if seeds is None else seeds
-    lacking = [(job, tuple(s for s in wanted if s not in set(runs.find(job).seed))) for job in jobs(selection)]
-    return [(job, left) for job, left in lacking if left]
-
-
-def serves_any(name: str, dataset: str) -> bool:
-    """Whether a row has a scenario that a data set has."""
-    return any(serves(dataset, scenario) for scenario in row(name).scenarios)
-
-
 def at_paper_scale(dataset: str, rows: Sequence[str], scenario: str | None = None, **changes: Any) -> pd.DataFrame:
     """Stored runs of the paper preset on the test set: of those rows that have settings on the data set."""
     there = [name for name in rows if dataset in row(name).settings]
@@ -138,4 +126,4 @@ def at_paper_scale(dataset: str, rows: Sequence[str], scenario: str | None = Non
     return stored(Selection(dataset, scenario, "paper", rows=tuple(there), changes=changes))
 
 
-__all__ = ["Selection", "at_paper_scale", "jobs", "missing", "replace", "run", "stored"]
+__all__ = ["Selection", "at_paper_scale", "jobs", "replace", "run", "stored"]

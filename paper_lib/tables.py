@@ -31,8 +31,6 @@ SCORES: dict[str, Callable[[NDArray], NDArray]] = {
 LARGEST_SE = 50 * math.sqrt(10 / 9) / math.sqrt(10)
 """The largest standard error of ten accuracies between 0 and 100 %: half of them at either end. A larger ± is none."""
 
-SETTING = ["dataset", "scenario", "split", "preset", "changes"]
-
 
 def matrices_of(table: pd.DataFrame, metric: str = "accuracy") -> tuple[NDArray, NDArray]:
     """The matrices of one row's runs.

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from paper_lib import runs, sweep, tables
+from paper_lib import plan, runs, sweep, tables
 from paper_lib.rows import HEAD_A_TASK, ROWS, shown_in
 from paper_lib.sweep import Selection, replace
 
@@ -167,16 +167,16 @@ def test_every_stored_run_is_reachable_from_a_selection(table):
 
 def test_what_is_missing_is_told_by_row_and_seed():
     chosen = Selection("split_mnist", "class_incremental", "paper", seeds=(8, 9, 10), rows=("replay", "joint"))
-    assert [(job.row, seeds) for job, seeds in sweep.missing(chosen)] == [("replay", (10,)), ("joint", (10,))]
-    assert sweep.missing(replace(chosen, seeds=(0, 1))) == []
-    assert sweep.missing(replace(chosen, changes={"epochs": 77}))[1][1] == (8, 9, 10)
+    left = plan.Piece(chosen).missing().selection
+    assert (left.rows, left.seeds) == (("replay", "joint"), (10,))
+    assert plan.Piece(replace(chosen, seeds=(0, 1))).missing() is None
+    assert plan.Piece(replace(chosen, changes={"epochs": 77})).missing().selection.seeds == (8, 9, 10)
 
 
 def test_rows_without_settings_or_without_the_scenario_are_no_part_of_the_paper_s_scale():
     found = sweep.at_paper_scale("split_mnist", shown_in("tables"), "task_incremental")
     assert found.empty
     assert sweep.at_paper_scale("split_cifar10", ("vcl_single_head",)).empty
-    assert sweep.serves_any("vcl_multi_head", "toy_pan") and sweep.serves_any("imbalance_sgd", "split_mnist")
 
 
 def test_rows_run_side_by_side_and_their_scores_are_probabilities():
