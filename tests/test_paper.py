@@ -11,6 +11,7 @@ import yaml
 from paper_lib import analysis, experiments, paper, runs, sweep, tables
 from paper_lib.data.stream import DATASETS
 from paper_lib.experiments import protocl_tuning
+from paper_lib.methods.sfsvi import SFSVI
 from paper_lib.rows import MNISTS, ROWS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,8 +110,26 @@ def test_every_statement_of_a_chapter_about_stored_runs_holds(claim):
     judged = claim.judged()
     assert judged.ours
     if judged.verdict == "open":
+        assert not stale(claim), f"stored runs are no longer of today's settings or versions: {stale(claim)}"
         pytest.skip(judged.ours)
     assert judged.verdict == "holds", judged.ours
+
+
+def stale(claim):
+    """Rows that a claim needs and that are stored under their names, but not as they are set today."""
+    found = []
+    for job in (job for selection in claim.needs for job in sweep.jobs(selection)):
+        table = runs.stored(job.table)
+        named = (table["row"] == job.row) & (table.scenario == job.named["scenario"]) & (table.changes == job.changes)
+        found += [job.row] * bool(named.any() and runs.find(job).empty)
+    return found
+
+
+def test_a_version_without_its_runs_is_stale_and_not_open(monkeypatch):
+    claim = next(param.values[0] for param in BY_NAME if "sfsvi" in {r for s in param.values[0].needs for r in s.rows})
+    assert claim.judged().verdict == "holds" and not stale(claim)
+    monkeypatch.setattr(SFSVI, "VERSION", SFSVI.VERSION + 1)
+    assert claim.judged().verdict == "open" and stale(claim) == ["sfsvi"]
 
 
 def test_every_verdict_of_the_inventory_is_one_of_those_there_are():
