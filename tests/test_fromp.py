@@ -6,48 +6,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from learners import copied, learned, tensors
 from torch.func import jacrev
 
 from paper_lib import memory as mem
 from paper_lib import training
-from paper_lib.data.stream import Spec, Task, make_stream
+from paper_lib.data.stream import Spec, Task
 from paper_lib.methods import fromp
 from paper_lib.methods.fromp import FROMP, functional_prior, half_quadratic, held, memorable, safe_cholesky
 from paper_lib.methods.replay import sgd
 
 SMALL = {"hidden": (16, 12), "epochs": 2, "batch_size": 64, "memory_per_task": 20, "learning_rate": 1e-3}
-
-
-@pytest.fixture(scope="module")
-def streams():
-    return {s: make_stream("split_digits", f"{s}_incremental", scaling="unit") for s in ("task", "domain", "class")}
-
-
-def learned(method, stream, seeds=(0, 1), num_tasks=2, report=None):
-    state = method.init(stream.spec, seeds, "cpu")
-    states = []
-    for task in stream.train[:num_tasks]:
-        state, info, _ = method.learn(state, task, *([report] if report else []))
-        states.append(state)
-    return states, info
-
-
-def tensors(tree):
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, tuple) and not isinstance(tree, Spec):
-        return [t for part in tree for t in tensors(part)]
-    return []
-
-
-def copied(tree):
-    """A copy of a state, as a checkpoint would make it."""
-    if isinstance(tree, torch.Tensor):
-        return tree.clone()
-    if isinstance(tree, tuple):
-        parts = [copied(part) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return tree
 
 
 def flat(tree):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from learners import copied, learned, tensors
 
 from paper_lib import rng, training
-from paper_lib.data.stream import Spec, Task, make_stream
+from paper_lib.data.stream import Spec, Task
 from paper_lib.experiments import release_audit
 from paper_lib.inference import mean_field, sticks
 from paper_lib.inference.mean_field import MeanField
@@ -28,38 +29,6 @@ SMALL = {
     "num_masks": 4,
     "num_samples_predict": 8,
 }
-
-
-@pytest.fixture(scope="module")
-def streams():
-    return {s: make_stream("split_digits", f"{s}_incremental", scaling="unit") for s in ("task", "domain", "class")}
-
-
-def learned(method, stream, seeds=(0, 1), num_tasks=2, report=None):
-    state = method.init(stream.spec, seeds, "cpu")
-    states = []
-    for task in stream.train[:num_tasks]:
-        state, info, _ = method.learn(state, task, *([report] if report else []))
-        states.append(state)
-    return states, info
-
-
-def tensors(tree):
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, tuple) and not isinstance(tree, Spec):
-        return [t for part in tree for t in tensors(part)]
-    return []
-
-
-def copied(tree):
-    """A copy of a state, as a checkpoint would make it."""
-    if isinstance(tree, torch.Tensor):
-        return tree.clone()
-    if isinstance(tree, tuple):
-        parts = [copied(part) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return tree
 
 
 def begun(method, stream, task_index=0, seeds=(0, 1)):

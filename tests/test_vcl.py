@@ -9,10 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from learners import copied, learned, tensors
 
 from paper_lib import memory as mem
 from paper_lib import training
-from paper_lib.data.stream import Spec, Task, make_stream
+from paper_lib.data.stream import Task, make_stream
 from paper_lib.inference import mean_field
 from paper_lib.inference.mean_field import MeanField
 from paper_lib.methods.vcl import VCL, Fit, ddm, improved
@@ -24,33 +25,6 @@ SMALL = {"hidden": (16, 12), "epochs": 2, "batch_size": 64, "num_samples": 3, "n
 @pytest.fixture(scope="module")
 def streams():
     return {s: make_stream("split_digits", f"{s}_incremental") for s in ("task", "domain", "class")}
-
-
-def learned(method, stream, seeds=(0, 1), num_tasks=2, report=None):
-    state = method.init(stream.spec, seeds, "cpu")
-    states = []
-    for task in stream.train[:num_tasks]:
-        state, info, _ = method.learn(state, task, *([report] if report else []))
-        states.append(state)
-    return states, info
-
-
-def tensors(tree):
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, tuple) and not isinstance(tree, Spec):
-        return [t for part in tree for t in tensors(part)]
-    return []
-
-
-def copied(tree):
-    """A copy of a state, as a checkpoint would make it."""
-    if isinstance(tree, torch.Tensor):
-        return tree.clone()
-    if isinstance(tree, tuple):
-        parts = [copied(part) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return tree
 
 
 def test_k_centre_on_a_line_takes_the_ends_and_then_the_middle():
