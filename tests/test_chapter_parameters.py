@@ -26,9 +26,6 @@ SMALL = {
     "errata": {"num_draws": 500},
     "task_imbalance": {
         "num_first": (2, 5),
-        "num_points": 10,
-        "num_updates": 4,
-        "ratios": (0.5, 2.0),
         "seeds": [0],
         "rows": ["imbalance_sgd"],
     },
