@@ -7,9 +7,13 @@ uses (``inference.sticks``), and task ``t`` minimises over minibatches of its :m
     \bigl(\mathrm{KL}(w) + \mathrm{KL}(\text{sticks})\bigr) / N_t,
 
 with masks :math:`z` that multiply hidden units, each the average of a few relaxed draws, and the last task's posterior
-for prior. :math:`\mathrm{KL}(z)` compares a point's masks under sticks of the posterior with those under independent
-sticks of the prior, as published. Every task has a head over all units, of which its labels name its own. Where the
-task is not named, a point belongs to the head that is most certain of it.
+for prior. Given the sticks :math:`v` a mask is distributed as in the prior, :math:`q(z \mid v) = p(z \mid v)`, so
+:math:`\mathrm{KL}(z) = 0`; and given the global sticks so are a layer's. All that is paid is their divergence. As
+published, :math:`\mathrm{KL}(z)` compares a point's masks under sticks of the posterior with those under independent
+sticks of the prior, which is above 100 nats where posterior and prior are equal, and :math:`s = 1 / N_t` makes it
+small; layers' sticks are compared likewise. Every task
+has a head over all units, of which its labels name its own. Where the task is not named, a point belongs to the head
+that is most certain of it.
 """
 
 from __future__ import annotations
@@ -113,8 +117,9 @@ class HIBNN:
         prior_temperature: of the first task's prior; afterwards both are one.
         concrete_loc: masks lie at ``logit_pi`` (corrected), or at ``log_pi`` (as published), where a unit with pi = 1
             is as often off as on.
-        bern_kl_scale: weight of a point's masks in the objective a point: ``one`` (corrected), or ``one_over_n`` (as
-            published), N times too small.
+        mask_kl: what masks cost: the divergence of their sticks, global ones in a hierarchy (``structured``,
+            corrected); or that of a point's masks and of layers' sticks under independent draws from posterior and
+            prior as well, divided by N (``over_n``, as published) or whole (``per_point``).
         beta_per_point: layers' sticks are drawn for every point (as published), or once for all (corrected).
         head_entropy: of a head, the entropy of its ``predictive`` average (corrected), or that ``expected`` over draws
             (as published).
@@ -137,7 +142,7 @@ class HIBNN:
     temperature: float = 0.7
     prior_temperature: float = 0.7
     concrete_loc: Literal["logit_pi", "log_pi"] = "logit_pi"
-    bern_kl_scale: Literal["one", "one_over_n"] = "one"
+    mask_kl: Literal["structured", "over_n", "per_point"] = "structured"
     beta_per_point: bool = False
     head_entropy: Literal["predictive", "expected"] = "predictive"
 
@@ -146,7 +151,7 @@ class HIBNN:
     def __post_init__(self):
         one_of("prior", self.prior, ("hierarchical", "ibp"))
         one_of("concrete_loc", self.concrete_loc, ("logit_pi", "log_pi"))
-        one_of("bern_kl_scale", self.bern_kl_scale, ("one", "one_over_n"))
+        one_of("mask_kl", self.mask_kl, ("structured", "over_n", "per_point"))
         one_of("head_entropy", self.head_entropy, ("predictive", "expected"))
         for epochs in (self.epochs,) if isinstance(self.epochs, int) else self.epochs:
             within("epochs", epochs, 1)
@@ -313,7 +318,8 @@ class Fit:
         units, batch_size = spec.units(task.index), min(config.batch_size, num_points)
         prior = Posterior(mean_field.head(state.posterior.weights, _columns(spec, task.index)), state.posterior.sticks)
         network = MLP((spec.num_inputs,), config.hidden, len(units))
-        noise_of = Noise(config, network, config.num_samples, batch_size, with_prior=True)
+        paid = config.mask_kl != "structured"
+        noise_of = Noise(config, network, config.num_samples, batch_size, with_prior=paid)
         params = training.leaves(_params(state.fit))
         for p in params:
             p.grad = torch.zeros_like(p)
@@ -326,7 +332,7 @@ class Fit:
         place[units] = torch.arange(len(units))
         place = place.to(device)
         total = torch.zeros(num_seeds, 4, device=device)
-        mask_weight = 1.0 if config.bern_kl_scale == "one" else 1 / num_points
+        mask_weight = 1.0 if config.mask_kl == "per_point" else 1 / num_points
         buffet, temperature = config._buffet, config.temperature
         prior_temperature = temperature if task.index else config.prior_temperature
 
@@ -340,21 +346,26 @@ class Fit:
                 if phase.name == "likelihood":
                     losses = [(share * cross_entropy(network(q.weights.mean, x)[:, None], y)).sum(-1)]
                 else:
-                    local, uniform, own, other = noise_of.cut(noise[part], batch_size)
+                    local, uniform, own, *other = noise_of.cut(noise[part], batch_size)
                     at, betas = buffet.locations(q.sticks, own)
-                    prior_at, prior_betas = buffet.locations(p.sticks, other)
                     masks = buffet.masks(at, uniform)
                     logits = masked_samples(q.weights.mean, [v.exp() for v in q.weights.log_var], x, local, masks)
-                    # A mask's own density is that of its noise, whatever the sticks: it has no gradient.
-                    ratios = [
-                        log_concrete(m.detach(), a.detach(), temperature) - log_concrete(m, b, prior_temperature)
-                        for m, a, b in zip(masks, at, prior_at, strict=True)
-                    ]
-                    divergences = [beta_kl(*both).sum((1, 2, 3)) for both in zip(betas, prior_betas, strict=True)]
+                    if paid:
+                        prior_at, prior_betas = buffet.locations(p.sticks, *other)
+                        # A mask's own density is that of its noise, whatever the sticks: it has no gradient.
+                        ratios = [
+                            log_concrete(m.detach(), a.detach(), temperature) - log_concrete(m, b, prior_temperature)
+                            for m, a, b in zip(masks, at, prior_at, strict=True)
+                        ]
+                        of_masks = (share * sum(r.sum(-1).mean(1) for r in ratios)).sum(-1)
+                    else:
+                        betas, prior_betas = sticks.pairs(q.sticks), sticks.pairs(p.sticks)
+                        of_masks = torch.zeros_like(share[:, 0])
+                    divergences = [beta_kl(*both).flatten(1).sum(1) for both in zip(betas, prior_betas, strict=True)]
                     losses = [
                         (share * cross_entropy(logits, y)).sum(-1),
                         mean_field.kl(q.weights, p.weights).to(share.dtype) / num_points,
-                        mask_weight * (share * sum(r.sum(-1).mean(1) for r in ratios)).sum(-1),
+                        mask_weight * of_masks,
                         sum(divergences) / num_points,
                     ]
                 gradients = torch.autograd.grad(sum(losses).sum(), mine, allow_unused=True, materialize_grads=True)
