@@ -164,7 +164,8 @@ def factors(lines: pd.DataFrame) -> Figure:
     for place, (_, line) in enumerate(lines.iterrows()):
         ax.plot(line.final, [-place] * len(line.final), "o", ms=5, color=line.colour, alpha=0.8)
     ax.set_yticks([-place for place in range(len(lines))], lines.index)
-    ax.set(xlabel="final accuracy (%), a dot a seed", xlim=(45, 101))
+    low = min(min(final) for final in lines.final)
+    ax.set(xlabel="final accuracy (%), a dot a seed", xlim=(45 if low > 45 else 10 * (low // 10), 101))
     ax.grid(axis="x", alpha=0.3)
     return figure
 

@@ -396,14 +396,12 @@ def _rows() -> Iterable[Row]:
             style=Style(label, colour, marker, "--"),
             exhibits=("figure_1",),
         )
-    yield Row(
-        "hibnn",
-        HIBNN,
-        HIBNN_SETTINGS,
-        HIBNN_QUICK,
-        scenarios=CLASSES_FIRST,
-        style=Style("HIBNN", PURPLE, "P", "-"),
-        stream=UNIT,
+    buffet = partial(Row, settings=HIBNN_SETTINGS, quick=HIBNN_QUICK, scenarios=CLASSES_FIRST, stream=UNIT)
+    yield buffet("hibnn", HIBNN, style=Style("HIBNN", PURPLE, "P", "-"))
+    yield buffet(
+        "hibnn_as_published",
+        partial(HIBNN, concrete_loc="log_pi", mask_kl="over_n", head_entropy="expected"),
+        style=Style("HIBNN as published", PURPLE, "X", ":"),
     )
     function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT)
     yield function("fromp", FROMP, FROMP_SETTINGS, scenarios=CLASSES_FIRST, style=Style("FROMP", ORANGE, "^", "-"))

@@ -197,13 +197,10 @@ class HIBNN:
         names = ("nll", "kl_weights", "kl_masks", "kl_sticks")
         terms = dict(zip(names, state.at.losses[:, phases[-1].start :].unbind(-1), strict=True))
         weights = mean_field.with_head(state.posterior.weights, state.fit.weights, _columns(state.spec, task.index))
-        state = state._replace(
-            posterior=Posterior(weights, state.fit.sticks),
-            num_heads=torch.tensor(task.index + 1),
-            at=training.start(len(state.seeds), task.x.device, 4),
-        )
+        state = self._after(state, Posterior(weights, state.fit.sticks), task.index + 1)
         on = [(a / (a + b)).cumprod(-1).sum(-1) for a, b in sticks.pairs(state.posterior.sticks)]
-        return Learned(state, {"loss": sum(terms.values()), **terms, "units_on": sum(on) / len(on)})
+        kept = {"posterior": torch.cat([p.flatten(1).float() for p in _params(state.posterior)], 1)}
+        return Learned(state, {"loss": sum(terms.values()), **terms, "units_on": sum(on) / len(on)}, kept)
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         named, num_heads = state.spec.scenario == "task_incremental", int(state.num_heads)
@@ -215,6 +212,18 @@ class HIBNN:
         if named:
             return found.log_prob[:, :, task_id]
         return choose(found.log_prob, found.uncertainty(self.head_entropy).argmin(-1))
+
+    def restored(self, spec: Spec, seed: int, posterior: Tensor, num_heads: int) -> State:
+        """The state after so many tasks, of one seed, from the ``posterior`` ``(parameter,)`` that ``learn`` kept."""
+        state = self.init(spec, (seed,), "cpu")
+        like = _params(state.posterior)
+        flat = posterior.split([p.numel() for p in like])
+        params = [f.view_as(p).to(p.dtype) for f, p in zip(flat, like, strict=True)]
+        return self._after(state, _posterior(params, len(self.hidden) + 1), num_heads)
+
+    def _after(self, state: State, posterior: Posterior, num_heads: int) -> State:
+        start = training.start(len(state.seeds), posterior.sticks[0].device, 4)
+        return state._replace(posterior=posterior, num_heads=torch.tensor(num_heads), at=start)
 
     @torch.no_grad()
     def by_head(self, state: State, x: Tensor) -> ByHead:

@@ -1,0 +1,73 @@
+"""The audit: learning from the labels that are scored, by a loop over points, and choices one at a time."""
+
+import pytest
+import torch
+
+from paper_lib import sweep
+from paper_lib.data.stream import make_stream
+from paper_lib.experiments import release_audit
+from paper_lib.methods.protocl import ProtoCL
+from paper_lib.sweep import Selection
+
+
+@pytest.fixture(scope="module")
+def stream():
+    return make_stream("split_digits", "class_incremental", train_sizes=(40,) * 5)
+
+
+@pytest.mark.parametrize("posterior", ["shared", "per_slot"])
+def test_the_posterior_has_seen_the_labels_scored_before_and_no_others(stream, posterior):
+    method = ProtoCL(hidden=(16,), embedding_dim=4, epochs=1, batch_size=16, memory_per_task=10, posterior=posterior)
+    state = method.init(stream.spec, (0, 5), "cpu")
+    for task in stream.train[:2]:
+        state = method.learn(state, task).state
+    groups = stream.held_out[:2]
+    table = release_audit.learning_from_test(method, state, groups).set_index(["seed", "task_tested"])
+
+    counts, sums = (e.clone() for e in state.predictive_evidence)
+    for group in groups:
+        hits = []
+        for start in range(0, len(group.y), 16):
+            x, y = group.x[start : start + 16], group.y[start : start + 16]
+            now = state._replace(predictive_evidence=state.evidence._replace(counts=counts, sums=sums))
+            hits.append(method.predict(now, x).argmax(-1) == y)
+            z = method.encoder(stream.spec)(state.params, stream.spec.scale(x)).detach()
+            for i, label in enumerate(y.tolist()):
+                at = (slice(None), i, label) if posterior == "per_slot" else (slice(None), label)
+                counts[at] += 1
+                sums[at] += z[:, i]
+        accuracy = torch.cat(hits, -1).double().mean(-1)
+        for at, seed in enumerate((0, 5)):
+            line = table.loc[seed, group.index + 1]
+            assert line.accuracy_learning == pytest.approx(float(accuracy[at]))
+            assert line.accuracy == pytest.approx(
+                float((method.predict(state, group.x)[at].argmax(-1) == group.y).double().mean())
+            )
+    total = sum(len(group.y) for group in groups)
+    seen = float(state.predictive_evidence.counts[0].sum())
+    assert table.share.loc[0].iloc[0] == pytest.approx(total / (total + seen), rel=1e-5)
+
+
+def test_a_choice_changes_its_settings_alone_and_memory_is_as_large_in_all():
+    live = sweep.replace(release_audit.LIVE, seeds=(0,))
+    base = sweep.jobs(release_audit.selection(release_audit.CORRECTED, live))[0].method
+    for factor, (_, changes) in release_audit.FACTORS.items():
+        method = sweep.jobs(release_audit.selection(factor, live))[0].method
+        expected = dict(changes) or ({"memory_total": 250} if factor == release_audit.MEMORY else {})
+        differs = {n for n in vars(method) if getattr(method, n) != getattr(base, n)}
+        assert differs == set(expected)
+        assert all(getattr(method, n) == value for n, value in expected.items())
+
+
+def test_a_kept_posterior_predicts_as_its_run_did(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path))
+    chosen = Selection("split_digits", "class_incremental", seeds=(0, 4), rows=("hibnn",),
+                       changes={"epochs": 2, "likelihood_epochs": 2})  # fmt: skip
+    scores = sweep.run(chosen)
+    table = release_audit.heads(chosen)
+    point = table[(table.rule == "point") & (table.entropy == "predictive")].set_index(["seed", "task_tested"])
+    last = scores[(scores.task_trained == 5) & (scores.metric == "accuracy")].set_index(["seed", "task_tested"])
+    torch.testing.assert_close(
+        torch.tensor(point.accuracy.to_numpy()), torch.tensor(last.value[point.index].to_numpy()), rtol=0, atol=1e-6
+    )
+    assert set(table.rule) == {"task", "point"} and set(table["row"]) == {"hibnn"}
