@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.util import logging
 
 MENDS = (
@@ -57,7 +58,14 @@ def mend(app: Sphinx, error: Exception | None) -> None:
         logging.getLogger(__name__).warning("no page holds what book/_ext/mend_pages.py replaces: %s", pattern)
 
 
+def hide_launch_buttons(app: Sphinx, config: Config) -> None:
+    """Without a repository there is nothing to open on Binder or Colab, and the theme fails on its lack."""
+    if not config.html_theme_options.get("repository_url"):
+        config.html_theme_options.pop("launch_buttons", None)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to the end of the build."""
+    """Connect to the start and the end of the build."""
+    app.connect("config-inited", hide_launch_buttons)
     app.connect("build-finished", mend)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
