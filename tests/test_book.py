@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import book
@@ -74,6 +77,36 @@ def test_no_labels_in_notebooks():
         assert not re.search(r"^# (\(.+\)=|:label:)", source.read_text(encoding="utf-8"), re.MULTILINE), source.name
 
 
+@pytest.mark.slow
+def test_a_named_repository_brings_buttons_that_open_a_chapter_elsewhere(tmp_path):
+    for name in ("_ext", "references.bib"):
+        (tmp_path / name).symlink_to(BOOK / name)
+    config = (book.ROOT / "_config.yml").read_text(encoding="utf-8")
+    assert 'url: ""' in config
+    named = config.replace('url: ""', "url: https://github.com/somebody/something")
+    (tmp_path / "_config.yml").write_text(named, encoding="utf-8")
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/scenarios\n", encoding="utf-8")
+    (tmp_path / "notebooks").mkdir()
+    shutil.copy(BOOK / "notebooks" / "scenarios.ipynb", tmp_path / "notebooks")
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", "--quiet", tmp_path]
+    subprocess.run(command, capture_output=True, check=True)
+    page = parsed(tmp_path / "_build" / "html" / "notebooks" / "scenarios.html")
+    assert [link["href"] for link in page.select(".dropdown-launch-buttons a")] == [
+        "https://mybinder.org/v2/gh/somebody/something/main?urlpath=lab/tree/notebooks/scenarios.ipynb",
+        "https://colab.research.google.com/github/somebody/something/blob/main/notebooks/scenarios.ipynb",
+    ]
+
+
+@built
+def test_buttons_download_and_launch_only_what_can_be_launched():
+    for name in book.chapters():
+        page = parsed(book.HTML / f"{name}.html")
+        assert not page.select(".dropdown-launch-buttons"), "the configuration names no repository"
+        (source,) = page.select("a.btn-download-source-button")
+        assert source.has_attr("download") and not source.has_attr("target")
+        assert (book.HTML / f"{name}.html").parent.joinpath(source["href"]).is_file()
+
+
 @built
 def test_every_chapter_is_a_page():
     assert not book.missing_pages(), "run `make book`"
@@ -90,6 +123,22 @@ def test_no_page_loads_from_elsewhere():
         assert not [url for url in found if re.match(r"(https?:)?//", url)], page.name
     for sheet in book.HTML.rglob("*.css"):
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
+
+
+@built
+def test_a_page_weighs_at_most_a_megabyte():
+    """The page without its figures, and all styles, scripts and the icon font that it names; MathJax is beside it."""
+    font = (book.HTML / "_static/vendor/fontawesome/webfonts/fa-solid-900.woff2").stat().st_size
+    for page in pages():
+        html = parsed(page)
+        names = {tag["src"] for tag in html.select("script[src]")}
+        names |= {tag["href"] for tag in html.select("link[rel=stylesheet], link[as=script]")}
+        files = {(page.parent / name.partition("?")[0]).resolve() for name in names}
+        assert len(files) > 10, page.name
+        for figure in html.select("svg"):
+            figure.decompose()
+        size = len(str(html).encode()) + font + sum(f.stat().st_size for f in files if f.parent.name != "mathjax")
+        assert size <= 1_000_000, f"{page.name}: {size:,}"
 
 
 @built

@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
 from typing import Any
 
 import book
@@ -58,7 +59,7 @@ class Visit:
     def __init__(self, browser: Any, site: str, name: str) -> None:
         self.elsewhere: list[str] = []
         self.complaints: list[str] = []
-        self.page = browser.new_page()
+        self.page = browser.new_page(reduced_motion="reduce")
         self.page.route("**/*", lambda route: self._serve(route, site))
         self.page.on("console", lambda line: self.complaints.append(line.text) if line.type == "error" else None)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -74,7 +75,7 @@ class Visit:
             route.abort()
 
 
-@pytest.fixture(params=[*book.chapters(), "search", "genindex"])
+@pytest.fixture(scope="module", params=[*book.chapters(), "search", "genindex", "prf-prf"])
 def visit(request: pytest.FixtureRequest, browser: Any, site: str) -> Iterator[Visit]:
     visit = Visit(browser, site, request.param)
     yield visit
@@ -96,6 +97,42 @@ def test_page_is_whole_without_a_network(visit):
     images = page.evaluate("[...document.images].map(i => [i.src, i.complete && i.naturalWidth > 0, i.alt])")
     assert [source for source, loaded, _ in images if not loaded] == []
     assert [source for source, _, description in images if not description] == []
+
+
+def test_axe_finds_nothing_serious(visit):
+    """The rules of axe-core: all of them on a desktop and on a phone, those of colour in the light and in the dark."""
+    page = visit.page
+    page.evaluate((resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
+
+    def check(**which: object) -> None:
+        options = {"resultTypes": ["violations"], **which}
+        found = page.evaluate("options => axe.run(document, options)", options)["violations"]
+        assert [
+            (violation["id"], node["target"], node["failureSummary"])
+            for violation in found
+            if violation["impact"] in ("serious", "critical")
+            for node in violation["nodes"]
+        ] == []
+
+    check(rules={"label-content-name-mismatch": {"enabled": True}})
+    page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    page.wait_for_selector("html[data-theme=dark]")
+    check(runOnly={"type": "rule", "values": ["color-contrast"]})
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(500)  # what scrolls now gets its tab stop once the size has settled
+    check(rules={"color-contrast": {"enabled": False}})
+
+
+def test_every_icon_is_drawn(browser, site):
+    """Icons are letters of a font; the rules of those that no page uses are left out of the style sheet."""
+    visit = Visit(browser, site, "notebooks/protocl")
+    letters = visit.page.evaluate(
+        """[...document.querySelectorAll("[class*='fa-']")].map(
+            icon => [icon.className, getComputedStyle(icon, "::before").content.length])"""
+    )
+    visit.page.close()
+    assert len(letters) > 10
+    assert [name for name, length in letters if length != 3] == []  # a letter in quotation marks
 
 
 def test_search_finds_a_chapter(browser, site):

@@ -134,6 +134,32 @@ def test_computing_needs_no_plotting_and_no_notebook():
     assert done.returncode == 0, done.stderr
 
 
+def test_binder_installs_the_package_and_what_a_chapter_needs():
+    """Its two files take what is pinned and declared, and the Python that the other environments have."""
+    lines = (ROOT / "binder" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert (ROOT / "binder" / lines[-2].removeprefix("--constraint ")).resolve() == ROOT / "constraints.txt"
+    (extras,) = re.fullmatch(r"--editable \.\[(.+)\]", lines[-1]).groups()
+    assert {"book", "flows"} <= set(extras.split(",")) <= set(EXTRAS)
+    runtime = (ROOT / "binder" / "runtime.txt").read_text(encoding="utf-8").strip()
+    assert runtime.replace("-", "=") in ENVIRONMENT["dependencies"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_workflows_call_what_is_there(path):
+    """The make targets, the files whose changes empty the cache and the folder that is published."""
+    targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+    for job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values():
+        runs = [step["run"] for step in job["steps"] if "run" in step]
+        for axis, values in job.get("strategy", {}).get("matrix", {}).items():
+            runs = [run.replace(f"${{{{ matrix.{axis} }}}}", value) for run in runs for value in values]
+        called = [re.match(r"make ([a-z]+)", run)[1] for run in runs]
+        assert called[0] == "install" and set(called) <= targets
+        for arguments in (step.get("with", {}) for step in job["steps"]):
+            assert all((ROOT / file).is_file() for file in arguments.get("cache-dependency-path", "").split())
+            assert arguments.get("path", "book/_build/html") == "book/_build/html"  # where scripts/book.py puts it
+            assert arguments.get("python-version", "3.11") in PROJECT["requires-python"]
+
+
 def test_citation_names_this_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["cff-version"] == "1.2.0"
