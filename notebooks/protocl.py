@@ -40,7 +40,7 @@ dataset: str = "split_digits"  # split_{digits,mnist,fmnist,cifar10,cifar100,cif
 scenario: str = "class_incremental"  # class_incremental, domain_incremental or task_incremental
 preset: str = "quick"  # quick, or paper for the size of the paper
 split: str = "test"  # test, or validation, a tenth of the training data
-seeds: list[int] = [0, 1, 2]  # a list, one number, "0,1,2" or "0:10"
+seeds: list[int] = None  # a list, one number, "0,1,2" or "0:10", if not the preset's
 device: str = "cpu"  # cpu or cuda:0
 rows: list[str] = ["protocl", "replay", "joint", "sgd"]  # and protocl_{paper_epochs,as_published,no_memory}
 epochs: int = None  # passes over each task, if not the preset's
@@ -56,7 +56,7 @@ forget: float = None  # factor on earlier evidence in every step, if not the pre
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The quick run on digits with a memory of 50 points a task. ProtoCL and replay of the same memory remember most of what joint training does. SGD, without memory, ends with its last task.", "name": "fig-protocl-live"}, "image": {"alt": "Final accuracy and triangle mean of four learners on digits as dots. Joint training is near 97 percent, replay and ProtoCL near 92, SGD at 18."}}
 selection = from_notebook(protocl.LIVE, globals())
 table = sweep.run(selection)
-plots.scores({paper.DATASETS[selection.dataset]: tables.comparison(table, (), selection.rows)})
+plots.scores({sweep.title(selection): tables.comparison(table, (), selection.rows)})
 
 # %% [markdown]
 # ## At the paper's scale

@@ -13,7 +13,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ from paper_lib.checks import near_match, one_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from paper_lib.sweep import Selection
 
 # Modules of the package are imported where they are used: they load torch, and the help should not wait for it.
 
@@ -144,13 +146,20 @@ def _run(options: argparse.Namespace) -> int:
     if named is None:
         if "rows" not in values:
             raise ValueError("give a chapter of paper-lib list, or rows=..., such as rows=replay,joint")
-        _report(sweep.run(selection_from(sweep.Selection(), values)))
-        return 0
+        return _run_rows(sweep.run, selection_from(sweep.Selection(), values))
     module = _chapter(named)
     if hasattr(module, "LIVE"):
-        _report(getattr(module, "run", sweep.run)(selection_from(module.LIVE, values)))
-    else:
-        _report(module.run(config_from(module.Config, values)))
+        return _run_rows(getattr(module, "run", sweep.run), selection_from(module.LIVE, values))
+    _report(module.run(config_from(module.Config, values)))
+    return 0
+
+
+def _run_rows(run: Callable[[Selection], Any], selection: Selection) -> int:
+    from paper_lib import sweep
+
+    _report(run(selection))
+    if sweep.is_look(selection):
+        print(f"{' '.join(sweep.title(selection).split())}; no result")
     return 0
 
 

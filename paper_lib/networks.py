@@ -27,6 +27,12 @@ Tape = list[tuple[Tensor, Tensor]]
 MASKS_AT_ONCE = 2_500_000
 """Entries of masks of a seed that lie ready at a time, or else those of one step: no device changes the number."""
 
+IMAGES_AT_ONCE = 256
+"""Images that a convolutional network takes at a time on a CPU where nothing is differentiated: a thousand of them have
+half a gigabyte of activations."""
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+
 
 class Network(Protocol):
     """What methods rely on.
@@ -153,6 +159,18 @@ class MLP:
 _CIFAR_MASKS = ((32, 15, 15), (64, 6, 6), (512,))
 
 
+def precision(name: str, device: str | torch.device) -> torch.dtype:
+    """What convolutions compute in: ``auto`` is bfloat16 on a CPU that has instructions for it, else float32.
+
+    A CPU without them takes ten times as long in bfloat16 as in float32.
+    """
+    if one_of("precision", name, PRECISIONS) != "auto":
+        return getattr(torch, name)
+    kinds = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    on_cpu = torch.device(device).type == "cpu"
+    return torch.bfloat16 if on_cpu and any(getattr(torch.cpu, kind, bool)() for kind in kinds) else torch.float32
+
+
 @dataclass(frozen=True)
 class CifarNet:
     """Four 3x3 convolutions and two linear layers, the network of Zenke et al. 2017 that the paper uses on CIFAR.
@@ -160,10 +178,13 @@ class CifarNet:
     Attributes:
         num_outputs: width of the last layer.
         dropout: rates after the two pooling layers and after the hidden linear layer.
+        precision: of all layers but the last, see ``precision``; parameters, gradients and outputs stay as they are. It
+            is for float32 parameters, and a call with a tape leaves it aside.
     """
 
     num_outputs: int
     dropout: tuple[float, float, float] = (0.25, 0.25, 0.5)
+    precision: str = "float32"
 
     input_shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
 
@@ -183,44 +204,69 @@ class CifarNet:
         return _uniform_layers(self.shapes, fan_ins, seeds, device, dtype)
 
     def __call__(self, params, x, masks=(), tape=None):
-        rows = range(params[0].shape[0])
-        return torch.stack([self._one([p[r] for p in params], _row(x, r), [m[r] for m in masks], tape) for r in rows])
+        return self._by_seed(self._one, params, x, masks, tape)
 
     def features(self, params: Params, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
         """Inputs of the last layer, ``(seed, n, 512)``."""
-        rows = range(params[0].shape[0])
-        return torch.stack([self._trunk([p[r] for p in params], _row(x, r), [m[r] for m in masks]) for r in rows])
+        return self._by_seed(self._trunk, params, x, masks)
+
+    def _by_seed(self, function, params, x, masks, tape=None):
+        whole = torch.is_grad_enabled() or tape is not None or x.is_cuda
+        found = []
+        for seed in range(params[0].shape[0]):
+            p = [q[seed] for q in params]
+            own = (_row(x, seed), *(m[seed] for m in masks))
+            pieces = [own] if whole else zip(*(t.split(IMAGES_AT_ONCE) for t in own), strict=True)
+            found.append(torch.cat([function(p, images, rest, tape) for images, *rest in pieces]))
+        return torch.stack(found)
 
     def _one(self, p, x, masks, tape=None):
         x = self._trunk(p, x, masks, tape)
         return _layer(torch.addmm(p[11], x, p[10]), x, tape)
 
     def _trunk(self, p, x, masks, tape=None):
-        masks = list(masks)
+        outside = p[0].dtype
+        inside = precision(self.precision, x.device) if tape is None and outside == torch.float32 else outside
+        p, masks = [q.to(inside) for q in p[:10]], [_channels_last(m.to(inside)) for m in masks]
+        x = _channels_last(x.to(inside))
         for block in range(2):
             at = 4 * block
-            x = F.relu(_layer(F.conv2d(x, p[at], p[at + 1], padding=1), x, tape))
-            x = F.relu(_layer(F.conv2d(x, p[at + 2], p[at + 3]), x, tape))
-            x = F.max_pool2d(x, 2)
+            x = F.relu(_layer(F.conv2d(x, p[at], p[at + 1], padding=1), x, tape), inplace=tape is None)
+            # The rectified largest is the largest rectified, and a quarter of the work.
+            x = F.relu(F.max_pool2d(_layer(F.conv2d(x, p[at + 2], p[at + 3]), x, tape), 2))
             x = x * masks.pop(0) if masks and self.dropout[block] > 0 else x
         x = x.flatten(1)
         x = F.relu(_layer(torch.addmm(p[9], x, p[8]), x, tape))
-        return x * masks.pop(0) if masks and self.dropout[2] > 0 else x
+        x = x * masks.pop(0) if masks and self.dropout[2] > 0 else x
+        return x.to(outside)
 
     def draw_masks(self, streams, steps, batch):
         return _draw_masks(_CIFAR_MASKS, self.dropout, streams, steps, batch)
 
 
+def _channels_last(x: Tensor) -> Tensor:
+    """Images with their channels side by side in memory, as convolutions on a CPU are fastest; other tensors as is."""
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+
 def build(
-    kind: str, input_shape: tuple[int, ...], hidden: tuple[int, ...], num_outputs: int, dropout: tuple[float, ...]
+    kind: str,
+    input_shape: tuple[int, ...],
+    hidden: tuple[int, ...],
+    num_outputs: int,
+    dropout: tuple[float, ...],
+    precision: str = "float32",
 ) -> Network:
-    """The network of a name: ``mlp`` with its hidden layers, or ``cifarnet`` with its own layers and dropout rates."""
+    """The network of a name: ``mlp`` with its hidden layers, or ``cifarnet`` with its own layers and dropout rates.
+
+    ``precision`` is CifarNet's; an MLP computes in that of its parameters.
+    """
     one_of("network", kind, ("mlp", "cifarnet"))
     if kind == "mlp":
         return MLP(input_shape, hidden, num_outputs, dropout)
     if input_shape != CifarNet.input_shape:
         raise ValueError(f"network='cifarnet' takes inputs of shape (3, 32, 32), and these have {input_shape}")
-    return CifarNet(num_outputs)
+    return CifarNet(num_outputs, precision=precision)
 
 
 def flatten(params: Params) -> Tensor:

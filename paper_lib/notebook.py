@@ -29,6 +29,9 @@ Config = TypeVar("Config")
 MOST_SEEDS = 100_000
 """The longest list that ``start:stop`` may name."""
 
+NOTHING = (None, "None", "none", "null")
+"""What a setting is where it is the preset's."""
+
 INJECTED = "# Parameters\n"
 """How the cell begins that papermill puts after a notebook's own parameters."""
 
@@ -88,7 +91,7 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
     Args:
         live: what is selected unless the values say otherwise.
         values: fields of a selection, and settings that its rows take, which become its changes; a setting of None is
-            the preset's.
+            the preset's. Seeds of None are those of ``live``, or of the quick preset where it has fewer.
 
     Raises:
         ParameterError: a name or value that cannot be used; the message says what can.
@@ -98,14 +101,17 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
     >>> chosen.seeds, chosen.rows, chosen.changes
     ((0, 1), ('sgd', 'joint'), {'epochs': 3})
     """
-    from paper_lib.rows import ROWS
+    from paper_lib.rows import QUICK_SEEDS, ROWS
 
     hints = {name: hint for name, hint in field_types(type(live)).items() if name != "changes"}
+    values = {name: value for name, value in values.items() if name != "seeds" or value not in NOTHING}
     own = {name: _checked(name, _coerce(name, values[name], hints[name])) for name in values if name in hints}
+    if own.get("preset", live.preset) == "quick":
+        own = {"seeds": QUICK_SEEDS.get(own.get("dataset", live.dataset), live.seeds)} | own
     rows = own.get("rows", live.rows)
     takes = {name: hint for row in rows if row in ROWS for name, hint in ROWS[row].takes.items()}
     everywhere = {name: hint for row in ROWS.values() for name, hint in row.takes.items()}
-    given = {n: v for n, v in values.items() if n not in hints and v not in (None, "None", "none", "null")}
+    given = {n: v for n, v in values.items() if n not in hints and v not in NOTHING}
     known = takes if rows != live.rows else everywhere
     refuse_unknown((name for name in values if name not in hints and name not in everywhere), known)
     changes = {name: _coerce(name, value, everywhere[name]) for name, value in given.items()}

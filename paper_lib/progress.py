@@ -1,8 +1,9 @@
 """A sign of life: how far a run is and how long it will take, on standard error.
 
 On a terminal one line is drawn again and again; in a file or a pipe a line is added every quarter of a minute. A
-notebook gets none, for its outputs are stored. Telling never ends a run: a stream that cannot be written to is left
-alone.
+notebook's outputs are stored, so lines go past them, to where the process that runs it shows its own: papermill's user
+reads them beside papermill's bar, Jupyter's in the server's log. Telling never ends a run: a stream that cannot be
+written to is left alone.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.file = sys.stderr if file is None else file
-        if type(self.file).__module__.startswith("ipykernel"):
-            self.file = None
+        self.in_notebook = type(self.file).__module__.startswith("ipykernel")
+        if self.in_notebook:
+            self.file = _past_the_outputs(self.file)
         self.label, self.num_tasks, self.clock = f"{label}: " if label else "", num_tasks, clock
         self.start, self.first = clock(), done
         self.on_terminal = self._is_terminal()
@@ -70,13 +72,15 @@ class Progress:
             line = f"{line} [{'#' * round(20 * share):<20}]"[: shutil.get_terminal_size().columns - 1]
             self._write("\r" + line.ljust(self.width))
             self.width = len(line)
+        elif self.in_notebook and self.file.isatty():  # papermill's bar stands on the line, and is drawn again below it
+            self._write("\r" + line.ljust(shutil.get_terminal_size().columns - 1) + "\n")
         else:
             self._write(line + "\n")
         self.due = self.clock() + (DRAW_SECONDS if self.on_terminal else LINE_SECONDS)
 
     def _is_terminal(self) -> bool:
         try:
-            return self.file is not None and self.file.isatty()
+            return self.file is not None and not self.in_notebook and self.file.isatty()
         except (OSError, ValueError):  # closed
             return False
 
@@ -87,6 +91,14 @@ class Progress:
             self.file.flush()
         except (OSError, ValueError, LookupError):  # closed, a full disk, a broken pipe, a strange encoding
             self.file = None
+
+
+def _past_the_outputs(stream: TextIO) -> TextIO | None:
+    """The standard error that a notebook's process was started with; None where its outputs are all there is."""
+    try:
+        return open(stream.fileno(), "w", errors="replace", closefd=False)
+    except (OSError, ValueError):
+        return None
 
 
 def duration(seconds: float) -> str:

@@ -220,12 +220,17 @@ BOUNDS = {
     **on(CIFARS, **CIFAR_REPLAY),
 }
 """The bounds beside them share their network and batches."""
-CIFAR_TRAIN_SIZES = {"split_cifar10": (400,) * 5, "split_cifar100": (500,) * 10, "split_cifar10_100": (500,) * 10}
-"""Training points a task of the quick preset, as many of each class: a look, and no result."""
+CIFAR_LOOK = {
+    "split_cifar10": {"train_sizes": (400,) * 5, "test_sizes": (100,) * 5},
+    **on(CIFARS[1:], train_sizes=(400,) * 5, test_sizes=(100,) * 5, num_tasks=5),
+}
+"""What the quick preset takes of CIFAR's streams, as many points of each class."""
+QUICK_SEEDS = dict.fromkeys(CIFARS, (0,))
+"""Seeds of the quick preset, where they are fewer than a chapter's own."""
 MEMORY_QUICK = {
     "split_digits": {"epochs": 20},
     **on(MNISTS, epochs=1),
-    **{name: {"train_sizes": sizes, "epochs": 4} for name, sizes in CIFAR_TRAIN_SIZES.items()},
+    **plus(CIFAR_LOOK, epochs=2, batch_size=32),
 }
 PUBLISHED = {
     name: dataclasses.asdict(as_published(name)) | {"validation_fraction": share}
@@ -283,7 +288,8 @@ SFSVI_HEADS = {
 FUNCTION_QUICK = {
     "split_digits": {},
     **on(MNISTS, epochs=1),
-    **{name: {"train_sizes": sizes, "epochs": 1} for name, sizes in CIFAR_TRAIN_SIZES.items()},
+    "split_cifar10": CIFAR_LOOK["split_cifar10"] | {"epochs": 1},
+    **on(CIFARS[1:], train_sizes=(400,) * 10, test_sizes=(100,) * 10, epochs=1),
 }
 
 # --- HMC on the toys: 80 points a blob, 20 chains

@@ -34,7 +34,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from paper_lib import driver
+from paper_lib import driver, networks
 from paper_lib.data.stream import make_stream
 from paper_lib.files import FOLDER_VARIABLE, whole_file
 from paper_lib.methods import Method
@@ -171,7 +171,7 @@ def execute(
                 label=label,
             )
             seconds = time.perf_counter() - started
-            provenance = checkout | _provenance(device, stack, seconds) | {"code": _code_digest(job.method)}
+            provenance = checkout | _provenance(job.method, device, stack, seconds)
             for at, seed in enumerate(stack):
                 _store(job, identity, place, seed, at, outcome, provenance)
             lost = [s for at, s in enumerate(stack) if outcome.diverged[at] >= 0]
@@ -503,20 +503,28 @@ def _plain(values: np.ndarray) -> Any:
     return float(values) if np.isfinite(values) else None if np.isnan(values) else str(float(values))
 
 
-def _provenance(device: str, seeds: Sequence[int], seconds: float) -> dict[str, Any]:
+def _provenance(method: Method, device: str, seeds: Sequence[int], seconds: float) -> dict[str, Any]:
     """Where, when and with what a stack of seeds ran: recorded, not compared."""
     on_gpu = torch.device(device).type == "cuda"
     return {
         "seeds": list(seeds),
         "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu, {torch.get_num_threads()} threads",
         "cpu": torch.backends.cpu.get_cpu_capability(),
+        "precision": str(_precision(method, device)).removeprefix("torch."),
         "seconds": round(seconds, 1),
         "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if on_gpu else _peak_memory(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "code": _code_digest(method),
     }
+
+
+def _precision(method: Method, device: str) -> torch.dtype:
+    """What most of a method's products are computed in."""
+    chosen = getattr(method, "precision", "float32") if getattr(method, "network", "mlp") == "cifarnet" else "float32"
+    return networks.precision(chosen, device)
 
 
 def _reset_peak_memory(device: str) -> None:

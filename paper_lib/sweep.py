@@ -13,7 +13,7 @@ import pandas as pd
 
 from paper_lib import runs
 from paper_lib.checks import one_of, some_of
-from paper_lib.data.stream import DATASETS, EVAL_SPLITS, SCENARIOS, serves
+from paper_lib.data.stream import DATASETS, EVAL_SPLITS, LABELS, SCENARIOS, serves
 from paper_lib.rows import ROWS, row, takers
 
 PRESETS = ("quick", "paper")
@@ -97,6 +97,28 @@ def _value(method: Any, stream: Mapping[str, Any], name: str) -> Any:
     return getattr(method, name, stream.get(name, runs.STREAM_DEFAULTS.get(name)))
 
 
+def is_look(selection: Selection) -> bool:
+    """Whether the quick preset leaves out training points, so that what comes out is no result."""
+    return selection.preset == "quick" and any(job.stream.get("train_sizes") for job in jobs(selection))
+
+
+def title(selection: Selection) -> str:
+    """The data set's name, and what a look leaves of it.
+
+    >>> title(Selection("split_digits")), title(Selection("split_cifar100", rows=("sgd",)))
+    ('digits', 'Split-CIFAR100, a look:\\n5 tasks of 400 training points')
+    """
+    name = LABELS[selection.dataset]
+    if not is_look(selection):
+        return name
+    streams = [job.stream["train_sizes"] for job in jobs(selection) if job.stream.get("train_sizes")]
+    numbers = (
+        sorted(set(n), key=str) for n in (map(len, streams), (size or "all" for sizes in streams for size in sizes))
+    )
+    tasks, points = (" or ".join(map(str, n)) for n in numbers)
+    return f"{name}, a look:\n{tasks} tasks of {points} training points"
+
+
 def run(selection: Selection | Iterable[Selection]) -> pd.DataFrame:
     """Run what has no record yet and return the scores of every row, seed and pair of tasks, as a tidy table."""
     chosen = [selection] if isinstance(selection, Selection) else list(selection)
@@ -126,4 +148,4 @@ def at_paper_scale(dataset: str, rows: Sequence[str], scenario: str | None = Non
     return stored(Selection(dataset, scenario, "paper", rows=tuple(there), changes=changes))
 
 
-__all__ = ["Selection", "at_paper_scale", "jobs", "replace", "run", "stored"]
+__all__ = ["Selection", "at_paper_scale", "is_look", "jobs", "replace", "run", "stored", "title"]

@@ -422,7 +422,8 @@ def provenance_of(table: pd.DataFrame) -> str:
     counts = sorted(set(table.groupby("row", observed=True)["seed"].nunique()))
     days = sorted({r["finished"][:10] for r in made})
     commits = sorted({(r["commit"] or "unknown")[:7] + "+" * (r["dirty"] is not False) for r in made})
-    devices, torches = (sorted({r[name] for r in made}) for name in ("device", "torch"))
+    devices = sorted({f"{r['device']}{f', {p}' if (p := r.get('precision')) == 'bfloat16' else ''}" for r in made})
+    torches = sorted({r["torch"] for r in made})
     return "; ".join(
         (
             f"{' or '.join(map(str, counts))} seeds a row",

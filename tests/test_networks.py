@@ -103,6 +103,47 @@ def test_outputs_and_gradients_are_those_of_one_module_a_seed(case, training, ow
             torch.testing.assert_close(ours.grad[row], gradient.reshape(ours[row].shape), rtol=100 * rtol, atol=rtol)
 
 
+def test_bfloat16_is_float32_but_for_rounding_and_keeps_parameters_and_outputs():
+    exact, rounded = CifarNet(4), CifarNet(4, precision="bfloat16")
+    x = torch.randn(3, 3, 32, 32, generator=rng.generator(0))
+    masks = [m[0] for m in exact.draw_masks(rng.generators(SEEDS, "dropout", 0, 0), 1, 3)]
+    found = []
+    for network in (exact, rounded):
+        params = tuple(p.requires_grad_() for p in exact.init(SEEDS, "cpu"))
+        out = network(params, x, masks)
+        out.square().sum().backward()
+        assert out.dtype == params[0].grad.dtype == torch.float32
+        found.append((out, *(p.grad for p in params)))
+    for one, other in zip(*found, strict=True):
+        assert 0 < (one - other).norm() < 0.03 * one.norm()
+    tapes = [[], []]
+    with torch.no_grad():
+        for network, tape in zip((exact, rounded), tapes, strict=True):
+            network(params, x, tape=tape)
+    assert all(torch.equal(h, g) for (_, h), (_, g) in zip(*tapes, strict=True))  # what is linearised stays exact
+    with pytest.raises(ValueError, match=r"precision='bf16' is not one of auto, float32, bfloat16"):
+        CifarNet(4, precision="bf16")(params, x)
+
+
+def test_the_precision_is_bfloat16_only_where_a_cpu_has_instructions_for_it(monkeypatch):
+    for kinds, expected in (((), torch.float32), (("avx512_bf16",), torch.bfloat16), (("amx_tile",), torch.bfloat16)):
+        for kind in ("avx512_bf16", "amx_tile"):
+            monkeypatch.setattr(torch.cpu, f"_is_{kind}_supported", lambda there=kind in kinds: there, raising=False)
+        assert networks.precision("auto", "cpu") == expected
+    assert networks.precision("auto", "cuda:0") == networks.precision("float32", "cpu") == torch.float32
+
+
+def test_pieces_of_a_prediction_make_up_the_whole(monkeypatch):
+    network, x = CifarNet(4), torch.randn(7, 3, 32, 32, dtype=torch.float64, generator=rng.generator(0))
+    params = network.init(SEEDS, "cpu", torch.float64)
+    masks = [m[0] for m in network.draw_masks(rng.generators(SEEDS, "dropout", 0, 0), 1, 7)]
+    whole = network(params, x, masks)
+    monkeypatch.setattr(networks, "IMAGES_AT_ONCE", 3)
+    with torch.no_grad():
+        torch.testing.assert_close(network(params, x, masks), whole)
+        assert network.features(params, x).shape == (3, 7, 512)
+
+
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_masks_keep_units_at_their_rate_independently(rate):
     network = MLP((4,), (40, 10), 2, (rate, 0.0, rate))

@@ -132,3 +132,27 @@ def test_waiting_threads_sleep_unless_the_user_has_chosen(chosen, expected):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.stdout == f"{expected}\n", done.stderr
+
+
+class Outputs(io.StringIO):
+    """As a notebook's standard error is: what is written becomes an output; its number is the process's own stream."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def fileno(self):
+        if self.number is None:
+            raise io.UnsupportedOperation("fileno")
+        return self.number
+
+
+Outputs.__module__ = "ipykernel.iostream"
+
+
+def test_a_notebook_tells_past_its_outputs(tmp_path):
+    with (tmp_path / "stderr").open("w") as own:
+        outputs = told(Outputs(own.fileno()), [(10, 2)])
+        os.fstat(own.fileno())  # it is not closed
+    assert outputs.getvalue() == "" and (tmp_path / "stderr").read_text() == "replay: task 3/4, 50 %, 10 s left\n"
+    assert told(Outputs(None), [(10, 2)]).getvalue() == ""

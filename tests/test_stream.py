@@ -172,6 +172,19 @@ def test_kept_points_leave_validation_as_it_is():
     assert rows(few.train) < rows(whole.train)
 
 
+def test_tested_points_are_balanced_and_the_same_in_every_scenario_and_run():
+    def tested(sizes, scenario="class_incremental", **options):
+        return make_stream("split_digits", scenario, num_tasks=2, test_sizes=sizes, **options)
+
+    whole, few = tested(None), tested((21, None))
+    assert few.held_out[0].y.bincount().tolist() == [11, 10]
+    assert rows(few.held_out[:1]) < rows(whole.held_out[:1]) and rows(few.held_out[1:]) == rows(whole.held_out[1:])
+    assert rows(few.train) == rows(whole.train) and few.digest != whole.digest
+    assert rows(tested((21, None), "domain_incremental", train_seed=3).held_out) == rows(few.held_out)
+    aside = {"eval_split": "validation", "validation_fraction": 0.2}
+    assert rows(tested((20, 20), **aside).held_out) < rows(tested(None, **aside).held_out)
+
+
 # --- scaling
 
 
@@ -287,6 +300,8 @@ def test_toy_class_one_is_the_second_blob_of_its_task():
         ({"num_tasks": 0}, "num_tasks=0 is not from 1 to 5, the tasks of split_digits"),
         ({"num_tasks": 6}, "num_tasks=6"),
         ({"train_sizes": (10, 10)}, "2 entries for a stream of 5 tasks"),
+        ({"test_sizes": (10, 10)}, "test_sizes=.* has 2 entries for a stream of 5 tasks"),
+        ({"test_sizes": (1000,), "num_tasks": 1}, "test_sizes holds 1000, so 500 points of class 0 of digits"),
         ({"train_sizes": (1,), "num_tasks": 1}, "holds 1, fewer points than the 2 classes"),
         ({"train_sizes": (1000,), "num_tasks": 1}, "500 points of class 0 of digits, which has 143"),
     ],

@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 from paper_lib import plan, runs, sweep, tables
-from paper_lib.rows import HEAD_A_TASK, ROWS, shown_in
+from paper_lib.data.stream import LABELS
+from paper_lib.notebook import selection_from
+from paper_lib.rows import CIFARS, HEAD_A_TASK, ROWS, shown_in
 from paper_lib.sweep import Selection, replace
 
 SINGLE = ("sgd_single_head", "vcl_single_head")
@@ -207,3 +209,22 @@ def test_several_selections_are_one_table():
     both = sweep.run(chosen)
     pd.testing.assert_frame_equal(both, sweep.run(replace(chosen[0], rows=("sgd", "joint"))))
     assert sweep.stored([]).empty and list(sweep.stored([]).columns) == runs.COLUMNS
+
+
+def test_a_look_at_cifar_has_one_seed_unless_more_are_asked_for():
+    live = Selection(scenario="class_incremental", rows=("sgd", "protocl"))
+    for values, seeds in (
+        ({"dataset": "split_cifar100", "seeds": None}, (0,)),
+        ({"dataset": "split_cifar100"}, (0,)),
+        ({"dataset": "split_cifar100", "seeds": "0:2"}, (0, 1)),
+        ({"dataset": "split_cifar100", "preset": "paper", "seeds": None}, (0, 1, 2)),
+        ({"seeds": None}, (0, 1, 2)),
+    ):
+        assert selection_from(live, values).seeds == seeds
+
+
+@pytest.mark.parametrize("dataset", CIFARS)
+def test_a_look_at_cifar_is_called_one_and_the_paper_s_size_is_not(dataset):
+    rows = ("protocl", "replay", "joint", "sgd")
+    assert sweep.title(Selection(dataset, rows=rows)).endswith(", a look:\n5 tasks of 400 training points")
+    assert sweep.title(Selection(dataset, preset="paper", rows=rows)) == LABELS[dataset]

@@ -208,6 +208,7 @@ def make_stream(
     num_tasks: int | None = None,
     train_sizes: tuple[int | None, ...] | None = None,
     train_seed: int = 0,
+    test_sizes: tuple[int | None, ...] | None = None,
 ) -> Stream:
     """The stream of a data set in a scenario.
 
@@ -228,6 +229,8 @@ def make_stream(
         train_sizes: for each task the training points that it keeps, as many of one class as of another (the first
             classes have one more where it does not divide), None for all of them. Test and validation stay whole.
         train_seed: chooses those points; of one seed, a smaller choice is part of every larger one.
+        test_sizes: for each task the points that it is evaluated on, balanced as those of ``train_sizes`` are and the
+            same in every run, None for all of them.
 
     Raises:
         ValueError: a name or number that is not allowed, or a scenario that the data set cannot serve.
@@ -257,9 +260,9 @@ def make_stream(
     if num_tasks is not None and not 1 <= num_tasks <= len(deal.tasks):
         raise ValueError(f"num_tasks={num_tasks!r} is not from 1 to {len(deal.tasks)}, the tasks of {dataset}")
     tasks = deal.tasks[:num_tasks]
-    sizes = (None,) * len(tasks) if train_sizes is None else tuple(train_sizes)
-    if len(sizes) != len(tasks):
-        raise ValueError(f"train_sizes={train_sizes!r} has {len(sizes)} entries for a stream of {len(tasks)} tasks")
+    sizes, tested = (
+        _of_tasks(*pair, len(tasks)) for pair in (("train_sizes", train_sizes), ("test_sizes", test_sizes))
+    )
 
     raw = {source: _raw(deal, source, toy_points, toy_seed) for source in dict.fromkeys(s for s, _ in tasks)}
     units = _units([len(classes) for _, classes in tasks], scenario)
@@ -271,14 +274,15 @@ def make_stream(
         kept, aside = _set_aside(
             train_points[index], data.y_train, classes, validation_fraction, validation_seed, source
         )
-        kept = _keep(kept, data.y_train, classes, sizes[index], train_seed, source)
+        kept = _keep("train_sizes", kept, data.y_train, classes, sizes[index], (train_seed, "train", source))
         to_unit = units[index][0] - classes.start
         train.append(Task(index, data.x_train[kept], data.y_train[kept] + to_unit))
         if eval_split == "validation":
-            held_out.append(Task(index, data.x_train[aside], data.y_train[aside] + to_unit))
+            x, y, chosen = data.x_train, data.y_train, aside
         else:
-            chosen = test_points[index]
-            held_out.append(Task(index, data.x_test[chosen], data.y_test[chosen] + to_unit))
+            x, y, chosen = data.x_test, data.y_test, test_points[index]
+        chosen = _keep("test_sizes", chosen, y, classes, tested[index], (0, "held out", eval_split, source))
+        held_out.append(Task(index, x[chosen], y[chosen] + to_unit))
     standard = scaling == "standard"
     spec = Spec(
         dataset=dataset,
@@ -374,21 +378,29 @@ def _set_aside(
     return points[~chosen], points[chosen]
 
 
-def _keep(points: Tensor, y: Tensor, classes: range, size: int | None, seed: int, source: str) -> Tensor:
+def _of_tasks(name: str, sizes: Sequence[int | None] | None, num_tasks: int) -> tuple[int | None, ...]:
+    if sizes is not None and len(sizes) != num_tasks:
+        raise ValueError(f"{name}={sizes!r} has {len(sizes)} entries for a stream of {num_tasks} tasks")
+    return (None,) * num_tasks if sizes is None else tuple(sizes)
+
+
+def _keep(
+    name: str, points: Tensor, y: Tensor, classes: range, size: int | None, address: tuple[int | str, ...]
+) -> Tensor:
     """The ``size`` points that a task keeps, balanced over classes and in their stored order; all of them if None."""
     if size is None:
         return points
     if size < len(classes):
-        raise ValueError(f"train_sizes holds {size!r}, fewer points than the {len(classes)} classes of a task")
+        raise ValueError(f"{name} holds {size!r}, fewer points than the {len(classes)} classes of a task")
     kept = []
     for place, label in enumerate(classes):
         mine = points[y[points] == label]
         number = size // len(classes) + (place < size % len(classes))
         if number > len(mine):
             raise ValueError(
-                f"train_sizes holds {size}, so {number} points of class {label} of {source}, which has {len(mine)}"
+                f"{name} holds {size}, so {number} points of class {label} of {address[-1]}, which has {len(mine)}"
             )
-        kept.append(mine[torch.randperm(len(mine), generator=generator(seed, "train", source, label))[:number]])
+        kept.append(mine[torch.randperm(len(mine), generator=generator(*address, label))[:number]])
     return points[torch.isin(points, torch.cat(kept))]
 
 

@@ -166,6 +166,7 @@ class ProtoCL:
         replay_weight: weight of a memory point's loss, 1 for a current point's.
         drop_partial_batches: leave out a last training batch that is not full.
         predict_with_dropout: keep dropout on in predictions (release).
+        precision: of CifarNet: ``auto`` is what the device is fast in, and the run's provenance says which it was.
     """
 
     hidden: tuple[int, ...] = (200, 200)
@@ -191,6 +192,7 @@ class ProtoCL:
     replay_weight: float = 1.0
     drop_partial_batches: bool = False
     predict_with_dropout: bool = False
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
     VERSION: ClassVar[int] = 1
 
@@ -311,7 +313,7 @@ class ProtoCL:
 
     def encoder(self, spec: Spec) -> Network:
         """The network that embeds inputs."""
-        return build(self.network, spec.input_shape, self.hidden, self.embedding_dim, self._rates())
+        return build(self.network, spec.input_shape, self.hidden, self.embedding_dim, self._rates(), self.precision)
 
     def _rates(self) -> tuple[float, ...]:
         return self.dropout if isinstance(self.dropout, tuple) else (self.dropout,) * (len(self.hidden) + 1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,10 +20,10 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import training
-from paper_lib.checks import within
+from paper_lib.checks import one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import Network, Params, build
+from paper_lib.networks import PRECISIONS, Network, Params, build
 
 
 class State(NamedTuple):
@@ -63,6 +63,7 @@ class Replay:
         replay_weight: weight of a memory point's loss, 1 for a current point's.
         restart: begin every task with fresh parameters.
         train_trunk: False freezes all layers but the last after the first task.
+        precision: of CifarNet: ``auto`` is what the device is fast in, and the run's provenance says which it was.
     """
 
     hidden: tuple[int, ...] = (200, 200)
@@ -77,10 +78,12 @@ class Replay:
     replay_weight: float = 1.0
     restart: bool = False
     train_trunk: bool = True
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
+        one_of("precision", self.precision, PRECISIONS)
         for epochs in (self.epochs,) if isinstance(self.epochs, int) else self.epochs:
             within("epochs", epochs, 1)
         if self.batch_size is not None:
@@ -160,7 +163,8 @@ class Replay:
         return logits.log_softmax(-1)
 
     def _network(self, spec: Spec) -> Network:
-        return build(self.network, spec.input_shape, self.hidden, spec.num_units, (self.dropout,) * len(self.hidden))
+        rates = (self.dropout,) * len(self.hidden)
+        return build(self.network, spec.input_shape, self.hidden, spec.num_units, rates, self.precision)
 
     def _remember(self, state: State, task: Task) -> mem.Memory:
         if self.memory_per_task is None:
