@@ -33,10 +33,10 @@ from paper_lib.analysis import errata
 from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["parameters"]
-num_steps = 20  # Ornstein-Uhlenbeck steps without data
-reversion = 0.2  # their speed h, above 0 and below 1
-num_draws = 100000  # simulated paths, weights or class probabilities, at least 2
-seed = 0  # of every random number
+num_steps: int = 20  # Ornstein-Uhlenbeck steps without data
+reversion: float = 0.2  # their speed h, above 0 and below 1
+num_draws: int = 100000  # simulated paths, weights or class probabilities, at least 2
+seed: int = 0  # of every random number
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "M1, step by step. Under the printed exponent the variance grows without bound between tasks, so that any new point would override everything known. Under the corrected exponent it settles, and the simulated paths settle with it.", "name": "fig-errata-drift"}, "image": {"alt": "Variance of a weight on a logarithmic axis against steps without data. The printed exponent gives a straight rise over several powers of ten; the corrected one levels off, on the crosses of the simulated paths."}}
 config = from_notebook(errata.Config, globals())

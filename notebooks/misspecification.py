@@ -37,11 +37,11 @@ from paper_lib.analysis import misspecification
 from paper_lib.notebook import from_notebook
 
 # %% tags=["parameters"]
-num_points = 50  # training points of each task
-noise_precision = 100.0  # beta, one over the variance of the noise
-prior_var = 1.0  # variance of the prior on intercept and slope
-num_experts = 3  # linear experts in the mixture: one more than there are lines, as their number is not known
-seeds = [0, 1, 2, 3, 4]  # data sets
+num_points: int = 50  # training points of each task
+noise_precision: float = 100.0  # beta, one over the variance of the noise
+prior_var: float = 1.0  # variance of the prior on intercept and slope
+num_experts: int = 3  # linear experts in the mixture: one more than there are lines, as their number is not known
+seeds: list[int] = [0, 1, 2, 3, 4]  # data sets
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The paper's Figure 4 (upper row) and the model that it asks for (lower row). At the default settings the line fits task 1, and after task 2 it is the best single line for both tasks, which fits neither. The mixture of linear experts keeps both.", "name": "fig-misspecification-fit"}, "image": {"alt": "Four panels of data and predictive bands. Upper row, one Bayesian line: after task 1 it follows the rising points on the left; after task 2 it is flat at about one half and misses the rising left half and the falling right half. Lower row, linear experts: after task 2 the predictive mean follows both halves."}}
 config = from_notebook(misspecification.Config, globals())

@@ -35,13 +35,13 @@ from paper_lib.analysis import protocl_derivation
 from paper_lib.notebook import from_notebook
 
 # %% tags=["parameters"]
-num_classes = 5  # colours of the urn, classes of the prototypes, 1 to 100
-concentration = 0.78  # initial Dirichlet parameter of every class, as in Appendix F
-noise_var = 0.05  # variance of an embedding about its prototype
-precision = 1.0  # initial precision of a prototype
-embedding_dim = 16  # dimension of the embeddings
-shared = [1, 2, 4, 8, 16, 32, 64]  # numbers of points that share a prototype
-seed = 0  # of every random number
+num_classes: int = 5  # colours of the urn, classes of the prototypes, 1 to 100
+concentration: float = 0.78  # initial Dirichlet parameter of every class, as in Appendix F
+noise_var: float = 0.05  # variance of an embedding about its prototype
+precision: float = 1.0  # initial precision of a prototype
+embedding_dim: int = 16  # dimension of the embeddings
+shared: list[int] = [1, 2, 4, 8, 16, 32, 64]  # numbers of points that share a prototype
+seed: int = 0  # of every random number
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Log predictive of points that share a prototype. The exact integral gains from every point that the prototype has already explained; the printed product starts from the prior each time. For one point the two are equal.", "name": "fig-derivation-swap"}, "image": {"alt": "Log predictive a point against the number of points of one class: equal for one point, then the exact integral rises steeply while the printed product of one-point integrals stays flat."}}
 config = from_notebook(protocl_derivation.Config, globals())

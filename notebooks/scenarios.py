@@ -33,12 +33,12 @@ from paper_lib.analysis import scenarios
 from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["parameters"]
-dataset = "auto"  # images to show; auto: CIFAR-10, or digits where its files are not there
-num_examples = 3  # images of each class, 1 to 10
-num_tasks = 5  # tasks of the regression
-num_points = 10  # points of each of its tasks
-noise_precision = 4.0  # one over the variance of its noise
-seed = 0  # of its data
+dataset: str = "auto"  # images to show; auto: CIFAR-10, or digits where its files are not there
+num_examples: int = 3  # images of each class, 1 to 10
+num_tasks: int = 5  # tasks of the regression
+num_points: int = 10  # points of each of its tasks
+noise_precision: float = 4.0  # one over the variance of its noise
+seed: int = 0  # of its data
 
 # %% [markdown]
 # ## Bayes' rule, task by task

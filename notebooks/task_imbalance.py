@@ -35,16 +35,16 @@ from paper_lib.experiments import task_imbalance
 from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["parameters"]
-degrees = 60.0  # two weights: angle between the directions in which the tasks read them out
-max_ratio = 10.0  # one and two weights: points of task 2 for each point of task 1
-reversion = 0.01  # the weight that drifts: its speed h
-eta_var = 0.001  # the weight that drifts: variance of its step
-dataset = "split_digits"  # networks: the first two tasks of this stream
-scenario = "domain_incremental"  # networks: both tasks share two outputs; or class_incremental
-preset = "quick"  # networks: or paper, five ratios and a thousand points
-seeds = [0, 1]  # networks: each with its own points, initialisation and order
-device = "cpu"  # networks: or cuda:0
-rows = ["imbalance_sgd", "imbalance_vcl", "imbalance_joint"]  # networks: rows to run
+degrees: float = 60.0  # two weights: angle between the directions in which the tasks read them out
+max_ratio: float = 10.0  # one and two weights: points of task 2 for each point of task 1
+reversion: float = 0.01  # the weight that drifts: its speed h
+eta_var: float = 0.001  # the weight that drifts: variance of its step
+dataset: str = "split_digits"  # networks: the first two tasks of this stream
+scenario: str = "domain_incremental"  # networks: both tasks share two outputs; or class_incremental
+preset: str = "quick"  # networks: or paper, five ratios and a thousand points
+seeds: list[int] = [0, 1]  # networks: each with its own points, initialisation and order
+device: str = "cpu"  # networks: or cuda:0
+rows: list[str] = ["imbalance_sgd", "imbalance_vcl", "imbalance_joint"]  # networks: rows to run
 
 # %% [markdown]
 # ## One weight and two, exactly

@@ -573,7 +573,7 @@ def sd_bound(accuracies: Sequence[float], limit: float, printed: Mapping[str, fl
         limit: the largest standard error that is possible.
         printed: numbers called standard errors, by what they belong to.
     """
-    figure, axes = card(1, 1, 6.0, 3.2)
+    figure, axes = card(height=3.5)
     ax = axes[0, 0]
     spread = np.asarray(accuracies)
     halves = np.stack([50 - spread / 2, 50 + spread / 2]).repeat(5, axis=0)
@@ -581,7 +581,7 @@ def sd_bound(accuracies: Sequence[float], limit: float, printed: Mapping[str, fl
     ax.axhline(limit, color=BLACK, ls="--", lw=1, label=f"largest possible, {limit:.2f}")
     for name, value in printed.items():
         ax.plot([0, 100], [value] * 2, color=VERMILION, lw=1)
-        ax.text(1, value, f"{name}, ± {value:.2f}", va="bottom", fontsize=8.5, color=VERMILION)
+        ax.text(1, value, f"{name}, ± {value:.2f}", va="bottom", color=VERMILION)
     ax.set(xlabel="gap between the halves (percentage points)", ylabel="se over 10 seeds", ylim=(0, 23), xlim=(0, 100))
     legend_below(figure, ax, 2)
     return figure

@@ -123,6 +123,24 @@ def test_axe_finds_nothing_serious(visit):
     check(rules={"color-contrast": {"enabled": False}})
 
 
+def test_figures_are_legible_on_a_phone(visit):
+    """Text of 10 points, the smallest on a figure of 200 dots an inch, has at least 9 pixels; so has that of an SVG."""
+    visit.page.emulate_media(color_scheme="dark")  # where a figure has a margin
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    heights = visit.page.evaluate(
+        """() => [
+            ...[...document.querySelectorAll(".cell_output img")].map(image => {
+                const style = getComputedStyle(image);
+                const width = image.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+                return [image.alt, width / image.naturalWidth * 200 * 10 / 72];
+            }),
+            ...[...document.querySelectorAll(".cell_output svg text")].map(text =>
+                [text.textContent, parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().d]),
+        ]"""
+    )
+    assert [(what, height) for what, height in heights if height < 9] == []
+
+
 def test_every_icon_is_drawn(browser, site):
     """Icons are letters of a font; the rules of those that no page uses are left out of the style sheet."""
     visit = Visit(browser, site, "notebooks/protocl")

@@ -13,7 +13,7 @@ import pytest
 
 MAX_CELLS = 15
 MAX_BYTES = 1_000_000
-PARAMETER = re.compile(r"[a-z_][a-z0-9_]*(: [a-z\[\]]+)? = .+  # [^=]+")  # a second "=" is no parameter to papermill
+PARAMETER = re.compile(r"[a-z_][a-z0-9_]*: [a-z\[\]]+ = .+  # [^=]+")  # papermill shows the type; it reads no second "="
 ABSOLUTE_PATH = re.compile(r"""["'](/|~/|[A-Za-z]:[\\/])""")
 
 STORED = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
@@ -107,7 +107,7 @@ def test_metadata_belongs_to_nobody(path):
 def test_one_cell_of_literal_parameters(path):
     cell = parameters_cell(path)
     for line in cell.source.splitlines():
-        assert PARAMETER.fullmatch(line), f"expected `name = literal  # what it is`, found: {line}"
+        assert PARAMETER.fullmatch(line), f"expected `name: type = literal  # what it is`, found: {line}"
         ast.literal_eval(ast.parse(line).body[0].value)
 
 

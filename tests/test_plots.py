@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 
 from paper_lib import plots
 from paper_lib.analysis import filter_derivation, weight_filter
@@ -60,6 +61,8 @@ def test_every_figure_is_a_white_card_with_labels_that_draws(name, tmp_path):
     figure = FIGURES[name]()
     assert figure.get_facecolor() == (1, 1, 1, 1)
     assert any(ax.get_xlabel() for ax in figure.axes) and figure.axes[0].get_ylabel()
+    words = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    assert min(text.get_fontsize() for text in words) >= 10 and figure.get_figwidth() <= 5.05, "too small on a phone"
     figure.savefig(tmp_path / "figure.png")  # a layout that does not fit warns, and so fails
     assert plt.get_fignums() == []
 
@@ -115,6 +118,8 @@ def test_curves_have_the_style_of_their_row_and_the_spread_of_their_seeds(exhibi
     rows = shown_in(exhibit)
     values = np.array([[1.0, 0.5], [0.8, 0.7]])
     figure = plots.accuracy_over_tasks(dict.fromkeys(rows, values))
+    words = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    assert min(text.get_fontsize() for text in words) >= 10 and figure.get_figwidth() <= 5.05, "too small on a phone"
     figure.savefig(tmp_path / "figure.png")  # a layout that does not fit warns, and so fails
     (ax,) = figure.axes
     drawn = {container.get_label(): container for container in ax.containers}
