@@ -13,7 +13,9 @@ import pytest
 
 MAX_CELLS = 15
 MAX_BYTES = 1_000_000
-PARAMETER = re.compile(r"[a-z_][a-z0-9_]*: [a-z\[\]]+ = .+  # [^=]+")  # papermill shows the type; it reads no second "="
+PARAMETER = re.compile(
+    r"[a-z_][a-z0-9_]*: [a-z\[\]]+ = .+  # [^=]+"
+)  # papermill shows the type; it reads no second "="
 ABSOLUTE_PATH = re.compile(r"""["'](/|~/|[A-Za-z]:[\\/])""")
 
 STORED = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
