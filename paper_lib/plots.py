@@ -380,6 +380,78 @@ def scores_by_epochs(rankings: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
+def memory_curves(
+    panels: Mapping[str, pd.DataFrame],
+    totals: Sequence[int],
+    printed: Mapping[str, Mapping[int, tuple[float, float]]] | None = None,
+) -> Figure:
+    """Figure 7: final accuracy and triangle mean against the size of the memory, mean and sd over seeds, a panel a set.
+
+    Sizes stand at even distances, as their logarithm nearly does and 0 has none.
+
+    Args:
+        panels: title of a panel to the lines of ``experiments.protocl_memory.curve``.
+        totals: sizes, of which some may have no lines.
+        printed: title to size to the printed number and its ±, percent.
+    """
+    printed, place = printed or {}, {total: at for at, total in enumerate(sorted(totals))}
+    figure, axes = card(len(panels), 1, height=1.4 + 2.7 * len(panels))
+    for ax, (title, lines) in zip(axes[:, 0], panels.items(), strict=True):
+        for total, (value, margin) in printed.get(title, {}).items():
+            below, above = _within(value, margin)
+            ax.bar(place[total], below + above, 0.7, value - below, color=GREY, alpha=0.4, label="printed, ±")
+        for name, mine in lines.groupby("row", sort=False):
+            label, colour, marker, _ = ROWS[name].style
+            for score, words, line, face in (
+                ("final", "$P_T$", "-", colour),
+                ("triangle", "triangle mean", ":", "white"),
+            ):
+                by = mine.groupby("total")[score]
+                at, ends = [place[t] for t in by.mean().index], _within(by.mean(), by.std())
+                style = {"color": colour, "marker": marker, "ls": line, "mfc": face, "ms": 5, "capsize": 3}
+                ax.errorbar(at, by.mean(), ends, label=f"{label}, {words}", **style)
+        counts = sorted(set(lines.groupby(["row", "total"]).seed.nunique()))
+        seeds = f"{' or '.join(map(str, counts))} seed{'s' * (counts != [1])}"
+        ax.set_title(f"{title}, mean ± sd of {seeds}" if counts else f"{title}, not run yet")
+        ax.set_xticks(list(place.values()), [f"{total:,}" for total in place])
+        ax.set(ylabel="accuracy (%)", ylim=(0, 101), xlim=(-0.5, len(place) - 0.5))
+        ax.grid(axis="y", alpha=0.3)
+    axes[-1, 0].set_xlabel("points of memory in all")
+    legend_below(figure, axes, 2)
+    return figure
+
+
+def concentrations(panels: Mapping[str, np.ndarray], num_tasks: int) -> Figure:
+    """Figure A8: the Dirichlet's parameters and the shares of the classes over training, a row a way to count.
+
+    Args:
+        panels: title of a row to the parameters ``(seed, epoch, class)`` after each epoch, classes in order of tasks.
+        num_tasks: tasks in the stream.
+    """
+    figure, axes = card(len(panels), 2, height=1.0 + 2.1 * len(panels), sharex=True)
+    for (left, right), (title, alpha) in zip(axes, panels.items(), strict=True):
+        num_seeds, num_epochs, num_classes = alpha.shape
+        tasks = num_tasks * np.arange(1, num_epochs + 1) / num_epochs
+        share = 100 * alpha / alpha.sum(-1, keepdims=True)
+        for c in range(num_classes):
+            task, second = c * num_tasks // num_classes, c % (num_classes // num_tasks or 1)
+            style = {"color": TASK_COLOURS[task % len(TASK_COLOURS)], "ls": "--" if second else "-", "lw": 1.4}
+            for ax, values in ((left, alpha[..., c] / 1000), (right, share[..., c])):
+                mean, se = values.mean(0), _sd(values) / np.sqrt(num_seeds)
+                ax.plot(tasks, mean, **style, label=None if second else f"task {task + 1}")
+                ax.fill_between(tasks, mean - se, mean + se, color=style["color"], alpha=0.25, lw=0)
+        right.axhline(100 / num_classes, color=BLACK, ls=":", lw=1.2, label="equal shares")
+        left.set_ylim(bottom=0)
+        right.set_ylim(0, min(101, 1.1 * share.mean(0).max()))
+        left.set(title=_narrow(title), ylabel=r"$\alpha$ (thousands)")
+        right.set(title=f"{num_seeds} seed{'s' * (num_seeds > 1)}, ± se", ylabel="share (%)")
+    for ax in axes[-1]:
+        ax.set_xticks(range(0, num_tasks + 1, -(-num_tasks // 5)))
+        ax.set_xlabel("tasks learned")
+    legend_below(figure, axes[0, 1], 3)
+    return figure
+
+
 def recursive_bayes(recursion: Any) -> Figure:
     """Posteriors of a line's intercept and slope from task to task, and how the log evidences of the tasks add up.
 

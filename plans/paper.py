@@ -3,9 +3,17 @@
 A row, a data set and a setting come from ``paper_lib/rows.py`` and the experiments, so what is new there is planned.
 """
 
-from paper_lib.experiments import protocl_tuning, release_audit, task_imbalance, vcl_toy_tuning, why_hmc_forgets
+from paper_lib.experiments import (
+    protocl_dirichlet,
+    protocl_memory,
+    protocl_tuning,
+    release_audit,
+    task_imbalance,
+    vcl_toy_tuning,
+    why_hmc_forgets,
+)
 from paper_lib.paper import SEEDS
-from paper_lib.plan import shown
+from paper_lib.plan import apart, shown
 from paper_lib.rows import CIFARS, MNISTS, ROWS, TOYS
 from paper_lib.sweep import Selection
 
@@ -24,7 +32,8 @@ BESIDE = [
 """SGD with pixels in [0, 1] and VCL's network, beside VCL in Table 1."""
 
 SELECTIONS = [
-    *shown("paper", range(SEEDS), DATASETS),
+    *apart([*shown("paper", range(SEEDS), DATASETS), *protocl_memory.selections()]),
+    *protocl_dirichlet.selections(),
     *BESIDE,
     *why_hmc_forgets.selections(),
     *release_audit.selections(),

@@ -283,11 +283,34 @@ def test_stops_and_goes_on_inside_a_task(digits):
             leaves = {name: leaf.clone() for name, leaf in driver.named_tensors(state)}
             kept["state"] = driver._rebuilt(state, leaves)
 
-    whole, info, _ = config.learn(start, digits.train[1], keep)
-    resumed, resumed_info, _ = config.learn(kept["state"], digits.train[1])
+    whole, info, curves = config.learn(start, digits.train[1], keep)
+    resumed, resumed_info, resumed_curves = config.learn(kept["state"], digits.train[1])
     named = driver.named_tensors(whole), driver.named_tensors(resumed)
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(*named, strict=True))
     assert torch.equal(info["loss"], resumed_info["loss"])
+    assert torch.equal(curves["concentration"], resumed_curves["concentration"])
+
+
+@pytest.mark.parametrize("changes", [{}, {"posterior": "per_slot"}, {"evidence_mode": "recompute_each_epoch"}])
+def test_the_concentration_is_kept_after_each_epoch(digits, changes):
+    """Every epoch counts each of its draws once, unless evidence is recomputed: then each point once in all."""
+    config = replace(SMALL, epochs=3, learn_concentration=False, memory_per_task=5, **changes)
+    state = config.init(digits.spec, (0, 1), "cpu")
+    after = None
+    for task in digits.train[:2]:
+        drawn = mem.pool(task, state.memory, 2, oversample=True).draws.shape[1]
+        before = 0.0 if after is None else after
+        state, info, kept = config.learn(state, task)
+        trace = kept["concentration"].double()
+        assert trace.shape == (2, 3, 10)
+        np.testing.assert_allclose(trace[:, -1], info["concentration"])
+        counted = trace.sum(-1) - 10 * config.alpha_init
+        if config.evidence_mode == "cumulative":
+            np.testing.assert_allclose(counted, before + drawn * torch.arange(1, 4).expand(2, 3), rtol=1e-5)
+        else:
+            np.testing.assert_allclose(counted, len(task.y) + 5 * task.index, rtol=1e-5)
+        after = counted[:, -1:]
+        assert state.trace.shape == (2, 0, 10)  # the next task begins anew
 
 
 def test_the_prior_concentration_is_learned_unless_it_is_the_release(digits):

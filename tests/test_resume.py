@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 PROGRAM = """
@@ -77,4 +78,8 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_numbers(rows, tmp_pat
     expected = numbers(whole)
     assert len(expected) == 9
     assert numbers(broken) == expected
-    assert {p.suffix for p in broken.rglob("*") if p.is_file()} == {".json"}  # no checkpoint, nothing half-written
+    files, other = ({p.relative_to(folder) for p in folder.rglob("*") if p.is_file()} for folder in (broken, whole))
+    assert files == other and all(p.name.startswith("seed") and not p.name.startswith("seeds") for p in files)
+    for path in (p for p in files if p.suffix == ".npz"):
+        with np.load(broken / path) as arrays, np.load(whole / path) as others:
+            assert arrays.files and all(np.array_equal(arrays[name], others[name]) for name in others.files)

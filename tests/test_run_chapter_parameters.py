@@ -16,7 +16,7 @@ from papermill.inspection import _infer_parameters
 from paper_lib import runs
 from paper_lib.notebook import INJECTED, ParameterError
 
-CHAPTERS = ("metrics", "vcl_split_mnist", "class_incremental", "protocl")
+CHAPTERS = ("metrics", "vcl_split_mnist", "class_incremental", "protocl", "protocl_memory", "protocl_dirichlet")
 TINY = {"seeds": 0, "epochs": 1}
 ONE_HEAD = ["sgd_single_head", "vcl_single_head", "joint_unit"]
 TOY_ROWS = ["sgd_single_head", "joint_unit", "single_task"]
@@ -70,6 +70,22 @@ TAKEN = {
         {"split": "validation", "rows": "replay,joint"},
         {"preset": "paper"},
     ],
+    "protocl_memory": [
+        {},
+        {"totals": [0]},
+        {"totals": "1250,5"},
+        {"rows": "replay", "replay_weight": 9, "totals": [50], "seeds": "0:2"},
+        {"rows": ["protocl"], "oversample": False, "split": "validation"},
+        {"preset": "paper", "learning_rate": 0.01, "totals": [10]},
+    ],
+    "protocl_dirichlet": [
+        {},
+        {"rows": "protocl", "forget": 0.9, "memory_per_task": 0},
+        {"rows": ["protocl_paper_epochs", "protocl_no_memory"], "oversample": False},
+        {"rows": ["protocl"], "evidence_mode": "recompute_each_epoch", "seeds": [3, 1]},
+        {"rows": ["protocl_as_published"], "epochs": 2, "split": "validation"},
+        {"preset": "paper", "epochs": 1},
+    ],
 }
 
 REFUSED = {
@@ -92,6 +108,16 @@ REFUSED = {
         ({"dataset": "toy_gaussians", "scenario": "task_incremental"}, "no settings on dataset='toy_gaussians'"),
         ({"evidence_mode": "cumulativ"}, r"did you mean 'cumulative'\?"),
         ({"seeds": "-1"}, "is negative"),
+    ],
+    "protocl_memory": [
+        ({"totals": [7]}, "totals=7 is no multiple of 5, the tasks of split_digits"),
+        ({"totals": [-5]}, "totals=-5 is not at least 0"),
+        ({"totals": []}, "totals=.* is empty or has a number twice"),
+        ({"rows": ["sgd"]}, "rows='sgd' is not one of protocl, replay"),
+    ],
+    "protocl_dirichlet": [
+        ({"rows": ["protocl_as_published"], "evidence_mode": "recompute_final"}, "evidence_mode='recompute_final'"),
+        ({"forget": 2}, "forget=2.0 is not at least 0 and at most 1"),
     ],
 }
 

@@ -188,6 +188,8 @@ _DEALS = {
 DATASETS = tuple(_DEALS)
 LABELS = {name: deal.label for name, deal in _DEALS.items()}
 """Data sets as a chapter calls them."""
+NUM_TASKS = {name: len(deal.tasks) for name, deal in _DEALS.items()}
+"""Tasks of each stream, where nothing else is asked for."""
 EVAL_SPLITS = ("test", "validation")
 SCALINGS = ("standard", "unit")
 

@@ -74,6 +74,7 @@ class State(NamedTuple):
         predictive_evidence: what predictions use.
         memory: points of past tasks.
         at: how far the task in progress has come.
+        trace: the Dirichlet's concentration after each epoch of the task in progress, ``(seed, epoch, class)``.
     """
 
     spec: Spec
@@ -85,6 +86,7 @@ class State(NamedTuple):
     predictive_evidence: Evidence
     memory: mem.Memory
     at: training.Position
+    trace: Tensor
 
 
 def log_joint(
@@ -113,6 +115,15 @@ def log_joint(
         concentration = gaussian.condition_dirichlet(prior.log_concentration.exp(), evidence.counts)
         score = score + gaussian.dirichlet_log_predictive(concentration)[..., None, :]
     return score[:, :, 0] if slotted else score
+
+
+def concentration(prior: Prior, evidence: Evidence) -> Tensor:
+    """The Dirichlet posterior's parameters :math:`\\alpha_c`, ``(seed, class)``; the counts of slots are added up.
+
+    Source: Kessler et al. 2023, eq:proto_cl_dir_updates.
+    """
+    counts = evidence.counts.sum(1) if evidence.counts.dim() == 3 else evidence.counts
+    return prior.log_concentration.exp() + counts
 
 
 def observe(evidence: Evidence, z: Tensor, one_hot: Tensor, forget: float = 1.0) -> Evidence:
@@ -245,6 +256,7 @@ class ProtoCL:
             evidence,
             mem.empty(spec, num_seeds, device),
             training.start(num_seeds, device),
+            log_concentration.new_empty(num_seeds, 0, num_classes),
         )
 
     def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
@@ -252,26 +264,28 @@ class ProtoCL:
         encoder = self.encoder(spec)
         pool = mem.pool(task, state.memory, len(seeds), self.oversample)
         trainer = Trainer(self, state, encoder, pool)
-        at, drop_partial = state.at, self.drop_partial_batches
+        at, trace, drop_partial = state.at, state.trace, self.drop_partial_batches
         # Every slot of a batch has a posterior, and the release's batches are full.
         is_fixed = self.posterior == "per_slot" or drop_partial
         batch_size = self.batch_size if is_fixed else min(self.batch_size, pool.draws.shape[1])
         noise = training.masks(encoder, batch_size)
         epochs = training.Epochs(trainer.stepper, trainer.total, pool.draws, batch_size, seeds, noise, drop_partial)
         for at, done in epochs.run(state.at, self.epochs, task.index):
-            if self.evidence_mode == "recompute_each_epoch" and int(at.step) == 0:
-                trainer.replace_evidence(self._one_pass(trainer.state(state), task))
-            report(trainer.state(state)._replace(at=at), done / self.epochs)
+            if int(at.step) == 0:
+                if self.evidence_mode == "recompute_each_epoch":
+                    trainer.replace_evidence(self._one_pass(trainer.state(state), task))
+                now = trainer.state(state)
+                trace = torch.cat([trace, concentration(now.prior, now.evidence)[:, None]], dim=1)
+            report(trainer.state(state)._replace(at=at, trace=trace), done / self.epochs)
 
-        state = trainer.state(state)._replace(at=training.start(len(seeds), task.x.device))
+        state = trainer.state(state)._replace(at=training.start(len(seeds), task.x.device), trace=trace[:, :0])
         recompute = self.evidence_mode == "recompute_final"
         state = state._replace(
             predictive_evidence=self._one_pass(state, task) if recompute else state.evidence,
             memory=self._remember(state, task),
         )
-        counts = state.predictive_evidence.counts
-        counts = counts.sum(1) if counts.dim() == 3 else counts
-        return Learned(state, {"loss": at.losses, "concentration": state.prior.log_concentration.exp() + counts})
+        info = {"loss": at.losses, "concentration": concentration(state.prior, state.predictive_evidence)}
+        return Learned(state, info, {"concentration": trace})
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         spec, encoder = state.spec, self.encoder(state.spec)

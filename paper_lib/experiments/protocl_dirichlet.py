@@ -1,0 +1,286 @@
+"""Figure A8: the Dirichlet's parameters of each class over training, as published and corrected.
+
+They are a prior plus the labels counted so far, so the embedding has no part in them, but for a learned prior, of a few
+points among thousands. At the paper's scale the runs therefore have an encoder of one unit (``ALONE``). ``write`` boils
+their curves down to ``results/dirichlet_split_mnist.npz``, out of the run store.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from paper_lib import driver, metrics, paper, runs, sweep, tables
+from paper_lib.data.stream import NUM_TASKS, make_stream
+from paper_lib.methods.protocl import ProtoCL
+from paper_lib.rows import ROWS
+from paper_lib.runs import Job
+from paper_lib.sweep import Selection
+from paper_lib.tables import Claim, Judgement, holds
+
+SCENARIO, DATASET = "class_incremental", "split_mnist"
+LIVE = Selection(scenario=SCENARIO, rows=("protocl_as_published", "protocl"))
+"""What the chapter runs unless its parameters say otherwise."""
+
+ALONE = {"hidden": (1,), "embedding_dim": 1, "dropout": 0.0}
+"""An encoder of one unit: what is counted needs none."""
+
+PUBLISHED, CORRECTED = "as published", "corrected"
+WAYS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    PUBLISHED: ("protocl_as_published", {}),
+    CORRECTED: ("protocl", {}),
+    "corrected, nothing forgotten": ("protocl", {"forget": 1.0}),
+    "Algorithm 1: a plain union": ("protocl", {"forget": 1.0, "oversample": False}),
+}
+"""Ways to count, with their rows and what is changed in them."""
+UNION = list(WAYS)[-1]
+
+ROUGHLY = 1.5
+"""Shares are roughly equal here if the largest is at most so many times the smallest. The digits' own differ by 1.2."""
+POINTS = 12_000
+"""Training points of a task of Split-MNIST, about."""
+
+
+def selection(way: str) -> Selection:
+    """The runs of a way to count at the paper's scale."""
+    row, changes = WAYS[way]
+    seeds = tuple(range(paper.SEEDS))
+    return Selection(DATASET, SCENARIO, "paper", seeds=seeds, rows=(row,), changes={**ALONE, **changes})
+
+
+def selections() -> list[Selection]:
+    """All runs of the chapter at the paper's scale."""
+    return [selection(way) for way in WAYS]
+
+
+def trace(job: Job, seed: int) -> NDArray | None:
+    """The parameters of a seed's run after each epoch of each task, ``(epoch, class)``, all tasks in a row.
+
+    None where the run store has none: there is no record, or one from before curves were kept.
+    """
+    kept = runs.kept(job, seed)
+    parts = (kept.get(f"concentration/{task}") for task in itertools.count())
+    parts = list(itertools.takewhile(lambda part: part is not None, parts))
+    return np.concatenate(parts) if parts else None
+
+
+def run(live: Selection) -> dict[str, NDArray]:
+    """Panels of ``plots.concentrations`` of a live selection: a row's label to ``(seed, epoch, class)``.
+
+    Raises:
+        ValueError: a row has no Dirichlet.
+    """
+    for job in sweep.jobs(live):
+        if not isinstance(job.method, ProtoCL):
+            raise ValueError(f"rows={job.row} counts no classes; rows of ProtoCL do")
+    sweep.run(live)
+    panels = {}
+    for job in sweep.jobs(live):
+        found = [trace(job, seed) for seed in live.seeds]
+        if any(one is None for one in found):
+            again = driver.run(job.method, make_stream(**job.stream), live.seeds, live.device)
+            found = np.concatenate([kept["concentration"] for kept in again.kept], axis=1)
+        panels[ROWS[job.row].style.label] = np.stack(list(found))
+    return panels
+
+
+# --- at the paper's scale
+
+
+def write() -> list[str]:
+    """Write the curves out of the run store, of the ways that have been run there with all seeds; says which."""
+    arrays, written = {}, []
+    for way in WAYS:
+        one = selection(way)
+        (job,) = sweep.jobs(one)
+        found = [trace(job, seed) for seed in one.seeds]
+        if any(curve is None for curve in found):
+            continue
+        alpha = np.stack(found)
+        arrays |= {f"{way}/alpha": alpha.astype(np.float32), f"{way}/identity": np.array(json.dumps(job.identity("")))}
+        written.append(way)
+    if arrays:
+        np.savez_compressed(_path(), **arrays)
+    return written
+
+
+def stored() -> dict[str, NDArray]:
+    """What ``write`` kept, ``(seed, epoch, class)`` a way; none of a way whose row has other settings today."""
+    if not _path().exists():
+        return {}
+    found = {}
+    with np.load(_path(), allow_pickle=False) as arrays:
+        for way in WAYS:
+            (job,) = sweep.jobs(selection(way))
+            if f"{way}/alpha" in arrays and job.matches(json.loads(str(arrays[f"{way}/identity"]))):
+                found[way] = arrays[f"{way}/alpha"].astype(float)
+    return found
+
+
+def drawn() -> dict[str, NDArray]:
+    """Panels of ``plots.concentrations`` of the stored curves, without the one that only repeats another's shares."""
+    return {way: alpha for way, alpha in stored().items() if way != "corrected, nothing forgotten"}
+
+
+def _path():
+    return runs.RESULTS / f"dirichlet_{DATASET}.npz"
+
+
+def shares(alpha: NDArray) -> NDArray:
+    """The probability of each class by its parameters, ``(..., class)``."""
+    return alpha / alpha.sum(-1, keepdims=True)
+
+
+def spread(alpha: NDArray) -> metrics.Summary:
+    """Over seeds, how many times the smallest class share the largest is after the last task; 1 if all are equal."""
+    last = alpha[:, -1]
+    return metrics.summarise(last.max(-1) / last.min(-1))
+
+
+def by_counting(method: ProtoCL, points: float = POINTS, num_tasks: int = 5) -> NDArray:
+    """Shares of the tasks ``(task,)`` after the last one, if every task has as many points, by arithmetic.
+
+    While a task is learned, its points are counted once an epoch, and those in memory as often as they are repeated:
+    until old and new are about 1:1, or once in a plain union. A step multiplies earlier counts by ``forget``.
+
+    >>> by_counting(ProtoCL(memory_per_task=200)).round(3).tolist()
+    [0.343, 0.232, 0.176, 0.138, 0.111]
+    """
+    counts = np.zeros(num_tasks)
+    for task in range(num_tasks):
+        kept = method.memory_per_task if method.memory_total is None else method.memory_total // max(1, task)
+        repeats = max(1, points // max(1, kept * task)) if method.oversample else 1
+        epoch = np.where(np.arange(num_tasks) < task, repeats * kept, 0.0)
+        epoch[task] = points
+        steps, forget = method.epochs * epoch.sum() / method.batch_size, method.forget
+        weight = steps if forget == 1 else (1 - forget**steps) / (1 - forget)
+        counts = forget**steps * counts + weight * method.batch_size * epoch / epoch.sum()
+    return counts / counts.sum()
+
+
+def shown() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The chapter's table, a line a way, and the share of every class that it folds away, percent."""
+    found, main, more = stored(), {}, {}
+    for way in WAYS:
+        (job,) = sweep.jobs(selection(way))
+        counted = by_counting(job.method)
+        main[way] = dict.fromkeys(("largest and smallest share (%)", "their ratio ± se"), "not run")
+        main[way] |= {"ratio by counting": f"{counted.max() / counted.min():.1f}", "roughly equal": "open"}
+        more[way] = {f"class {c}": math.nan for c in range(10)}
+        if way in found:
+            last, ratio = 100 * shares(found[way][:, -1]).mean(0), spread(found[way])
+            main[way] |= {"largest and smallest share (%)": f"{last.max():.1f} and {last.min():.1f}"}
+            main[way] |= {"their ratio ± se": f"{ratio.mean:.2f} ± {ratio.se:.2f}"}
+            main[way] |= {"roughly equal": "yes" if ratio.mean <= ROUGHLY else "no"}
+            more[way] = {f"class {c}": share for c, share in enumerate(last)}
+    return tuple(pd.DataFrame.from_dict(f, orient="index").rename_axis("what counts") for f in (main, more))
+
+
+def source() -> str:
+    """What recomputes the chapter's table, as it says it below."""
+    write_it = 'python -c "from paper_lib.experiments import protocl_dirichlet as d; d.write()"'
+    there = sweep.stored(selections())
+    provenance = [] if there.empty else [tables.provenance_of(there)]
+    return "\n".join([*(f"`{tables.command(one)}`" for one in selections()), f"`{write_it}`", *provenance])
+
+
+def numbers() -> dict[str, str]:
+    """What the chapter's prose cites, as words, also where nothing has been run yet."""
+    found, cited = stored(), {}
+    for way, name in zip(WAYS, ("published", "corrected", "unforgotten", "union"), strict=True):
+        there = found.get(way)
+        cited[f"ratio_{name}"] = "not run yet" if there is None else f"{spread(there).mean:.1f}"
+        last = None if there is None else 100 * shares(there[:, -1]).mean(0)
+        for task, at in (("first", slice(0, 2)), ("last", slice(-2, None))):
+            cited[f"{task}_{name}"] = "not run yet" if last is None else f"{last[at].mean():.1f} %"
+        nats = None if there is None else math.log(spread(there).mean)
+        cited[f"nats_{name}"] = "not run yet" if nats is None else f"{nats:.1f} nats"
+    return cited | {"verdict": paper.verdict("Dirichlet parameters")}
+
+
+# --- what is claimed
+
+
+def judge_figure(_: pd.DataFrame) -> Judgement:
+    """Whether the shares end roughly equal, as published and as corrected."""
+    found = stored()
+    if not {PUBLISHED, CORRECTED} <= found.keys():
+        return Judgement("open", "curves not written")
+    ratios = {way: spread(found[way]) for way in (PUBLISHED, CORRECTED)}
+    words = (f"{way} {r.mean:.1f} ± {r.se:.1f} (se, n = {r.n})" for way, r in ratios.items())
+    equal = [r.mean <= ROUGHLY for r in ratios.values()]
+    verdict = "reproduced" if all(equal) else "with a caveat" if any(equal) else "not reproduced"
+    return Judgement(verdict, f"largest share over smallest: {'; '.join(words)}; {ROUGHLY:g} would be roughly equal")
+
+
+def _found(judge: Callable[[Mapping[str, NDArray]], Judgement], ways: Iterable[str]) -> Callable:
+    """A judgement of the stored curves of some ways to count; ``open`` where one of them has none."""
+
+    def judged(_: pd.DataFrame) -> Judgement:
+        found = stored()
+        lacking = [way for way in ways if way not in found]
+        if lacking:
+            return Judgement("open", f"curves not written: {', '.join(lacking)}")
+        return judge({way: found[way] for way in ways})
+
+    return judged
+
+
+def _first_over_last(alpha: NDArray) -> metrics.Summary:
+    last = alpha[:, -1]
+    return metrics.summarise(last[:, :2].mean(-1) / last[:, -2:].mean(-1))
+
+
+def _early(found: Mapping[str, NDArray]) -> Judgement:
+    ratio = _first_over_last(found[PUBLISHED])
+    return holds(
+        2.5 < ratio.mean < 3.5 and spread(found[PUBLISHED]).mean > ROUGHLY,
+        f"as published, classes of the first task over those of the last: {ratio.mean:.2f} ± {ratio.sd:.2f} (sd)",
+    )
+
+
+def _late(found: Mapping[str, NDArray]) -> Judgement:
+    last = 100 * shares(found[CORRECTED][:, -1]).mean(0)
+    return holds(
+        last[-2:].min() > 2 * last[:-2].max(), f"{last[-2:].mean():.1f} % each, the others {last[:-2].mean():.1f} %"
+    )
+
+
+def _union(found: Mapping[str, NDArray]) -> Judgement:
+    ratios = {way: spread(alpha) for way, alpha in found.items()}
+    equal = [way for way, ratio in ratios.items() if ratio.mean + 2 * ratio.se <= ROUGHLY]
+    words = "; ".join(f"{way}: {ratio.mean:.2f}" for way, ratio in ratios.items())
+    return holds(equal == [UNION], f"largest share over smallest, {words}")
+
+
+def _arithmetic(found: Mapping[str, NDArray]) -> Judgement:
+    gaps = {}
+    for way, alpha in found.items():
+        (job,) = sweep.jobs(selection(way))
+        pairs = shares(alpha[:, -1]).mean(0).reshape(NUM_TASKS[DATASET], -1).sum(-1)
+        gaps[way] = 100 * np.abs(pairs - by_counting(job.method)).max()
+    words = "; ".join(f"{way}: {gap:.1f}" for way, gap in gaps.items())
+    return holds(max(gaps.values()) < 2, f"largest gap of a task's share, points: {words}")
+
+
+CLAIMS = tuple(
+    Claim(says, "Figure A8", says, "protocl_dirichlet", _found(judge, ways))
+    for says, judge, ways in (
+        (
+            "As published, the first task's classes end about three times as likely as the last one's.",
+            _early,
+            (PUBLISHED,),
+        ),
+        ("With the tuned forgetting the last two classes are by far the likeliest.", _late, (CORRECTED,)),
+        ("Of these ways only the plain union of Algorithm 1 ends with roughly equal classes.", _union, tuple(WAYS)),
+        ("Arithmetic of what an epoch repeats gives the share of each task to two points.", _arithmetic, tuple(WAYS)),
+    )
+)
+"""What the chapter says about stored runs."""

@@ -1,0 +1,172 @@
+"""Figure A8's chapter: labels alone are counted, arithmetic gives the shares, and curves come back as kept."""
+
+import json
+from dataclasses import replace as replaced
+
+import notebooks
+import numpy as np
+import pytest
+
+from paper_lib import driver, plots, runs, sweep
+from paper_lib.data.stream import make_stream
+from paper_lib.experiments import protocl_dirichlet as dirichlet
+from paper_lib.methods.protocl import ProtoCL, as_published
+from paper_lib.sweep import Selection, replace
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path / "runs"))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return make_stream("split_digits")
+
+
+def counted(method, stream, seeds=(0, 1)):
+    outcome = driver.run(method, stream, seeds)
+    return np.concatenate([kept["concentration"] for kept in outcome.kept], axis=1)
+
+
+@pytest.mark.parametrize(
+    "method", [as_published("split_digits"), ProtoCL(hidden=(32,), memory_per_task=20, forget=0.99)]
+)
+def test_an_encoder_of_one_unit_counts_what_any_other_counts(method, digits):
+    """To the last label where the prior is fixed; where it is learned, to a part in a thousand."""
+    method = replaced(method, epochs=2, learning_rate=1e-4)
+    whole, alone = (counted(one, digits) for one in (method, replaced(method, **dirichlet.ALONE)))
+    if method.learn_concentration:
+        np.testing.assert_allclose(dirichlet.shares(alone), dirichlet.shares(whole), atol=1e-3)
+    else:
+        np.testing.assert_array_equal(alone, whole)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"oversample": False}, {"memory_total": 100}, {"forget": 0.98}, {"memory_per_task": 0}, {"epochs": 7}],
+)
+def test_arithmetic_gives_the_shares_that_a_run_ends_with(changes, digits):
+    method = ProtoCL(**{**dirichlet.ALONE, "epochs": 3, "batch_size": 16, "memory_per_task": 20, **changes})
+    tasks = dirichlet.shares(counted(method, digits)[:, -1]).mean(0).reshape(5, 2).sum(-1)
+    points = np.mean([len(task.y) for task in digits.train])
+    np.testing.assert_allclose(tasks, dirichlet.by_counting(method, points), atol=0.02)
+
+
+def test_old_and_new_one_to_one_is_the_sum_in_the_chapter():
+    """1 + 1/1 + 1/2 + 1/3 + 1/4 for the first of five tasks, 1 for the last; a plain union is nearly even."""
+    shares = dirichlet.by_counting(ProtoCL(memory_per_task=1))
+    assert shares[0] / shares[-1] == pytest.approx(1 + 1 + 1 / 2 + 1 / 3 + 1 / 4)
+    union = dirichlet.by_counting(ProtoCL(memory_per_task=200, oversample=False))
+    assert union[0] / union[-1] == pytest.approx(1 + 4 * 200 / dirichlet.POINTS)
+
+
+def test_curves_are_taken_out_of_the_run_store_and_counted_again_where_a_record_is_older():
+    live = replace(dirichlet.LIVE, seeds=(0, 2), rows=("protocl",), changes={"epochs": 2})
+    ((label, alpha),) = dirichlet.run(live).items()
+    assert label == "ProtoCL" and alpha.shape == (2, 10, 10)
+    for path in runs.folder().rglob("seed2.npz"):
+        path.unlink()
+    np.testing.assert_array_equal(dirichlet.run(live)[label], alpha)
+
+
+def test_a_row_without_a_dirichlet_is_refused():
+    with pytest.raises(ValueError, match="rows=replay counts no classes"):
+        dirichlet.run(Selection(rows=("replay",)))
+
+
+# --- at the paper's scale
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Curves of digits in place of those of Split-MNIST."""
+    monkeypatch.setattr(runs, "RESULTS", tmp_path)
+    monkeypatch.setattr(
+        dirichlet,
+        "selection",
+        lambda way: Selection(
+            *("split_digits", dirichlet.SCENARIO, "paper"),
+            seeds=(0, 1),
+            rows=(dirichlet.WAYS[way][0],),
+            changes={**dirichlet.ALONE, "forget": 0.999, **dirichlet.WAYS[way][1], "epochs": 2},
+        ),
+    )
+    assert dirichlet.write() == [] and dirichlet.stored() == {}
+    sweep.run(dirichlet.selection(dirichlet.CORRECTED))
+    sweep.run(dirichlet.selection(dirichlet.PUBLISHED))
+    assert dirichlet.write() == [dirichlet.PUBLISHED, dirichlet.CORRECTED]
+
+
+def test_stored_curves_are_those_of_the_runs(written):
+    found = dirichlet.stored()
+    for way, alpha in found.items():
+        (job,) = sweep.jobs(dirichlet.selection(way))
+        np.testing.assert_array_equal(alpha, np.stack([dirichlet.trace(job, seed) for seed in (0, 1)]))
+    assert (dirichlet.runs.RESULTS / "dirichlet_split_mnist.npz").stat().st_size < 2_000_000
+    plots.concentrations(dirichlet.drawn(), 5).draw_without_rendering()
+    assert dirichlet.judge_figure(None).verdict in ("reproduced", "with a caveat", "not reproduced")
+
+
+def test_curves_of_other_settings_are_not_there_and_a_new_setting_at_its_default_is_no_other(written):
+    path = dirichlet.runs.RESULTS / "dirichlet_split_mnist.npz"
+    with np.load(path) as arrays:
+        kept = dict(arrays)
+    name = f"{dirichlet.CORRECTED}/identity"
+    identity = json.loads(str(kept[name]))
+    del identity["method"][2]["replay_weight"]  # as if it had been given to the method since
+    np.savez(path, **{**kept, name: np.array(json.dumps(identity))})
+    assert set(dirichlet.stored()) == {dirichlet.PUBLISHED, dirichlet.CORRECTED}
+    identity["method"][2]["epochs"] += 1
+    np.savez(path, **{**kept, name: np.array(json.dumps(identity))})
+    assert set(dirichlet.stored()) == {dirichlet.PUBLISHED}
+
+
+def test_without_curves_everything_is_open_and_said_to_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "RESULTS", tmp_path)
+    assert {claim.judged().verdict for claim in dirichlet.CLAIMS} == {"open"}
+    shown, _ = dirichlet.shown()
+    assert list(shown.index) == list(dirichlet.WAYS) and set(shown["roughly equal"]) == {"open"}
+    assert dirichlet.judge_figure(None).verdict == "open"
+
+
+def curves(shares):
+    """Curves of two seeds that end with some shares, the same for both classes of a task."""
+    last = 1e4 * np.repeat(np.asarray(shares, dtype=float), 2)
+    return np.stack([[last], [1.01 * last]])
+
+
+LIKE = {
+    "early": [0.17, 0.116, 0.088, 0.07, 0.056],
+    "late": [0.065, 0.065, 0.065, 0.08, 0.225],
+    "even": [0.103, 0.102, 0.1, 0.098, 0.097],
+}
+
+
+def test_a_claim_that_stored_curves_contradict_fails(monkeypatch):
+    right = dict(zip(dirichlet.WAYS, (curves(LIKE[name]) for name in ("early", "late", "early", "even")), strict=True))
+    monkeypatch.setattr(dirichlet, "stored", lambda: right)
+    assert {claim.judged().verdict for claim in dirichlet.CLAIMS} == {"holds"}
+    assert dirichlet.judge_figure(None).verdict == "not reproduced"
+    for name in ("even", "late"):
+        monkeypatch.setattr(dirichlet, "stored", lambda name=name: {way: curves(LIKE[name]) for way in dirichlet.WAYS})
+        assert dirichlet.CLAIMS[0].judged().verdict == "fails"
+        assert dirichlet.CLAIMS[3].judged().verdict == "fails"
+    monkeypatch.setattr(dirichlet, "stored", lambda: {way: curves(LIKE["even"]) for way in dirichlet.WAYS})
+    assert [claim.judged().verdict for claim in dirichlet.CLAIMS[:3]] == ["fails"] * 3
+    assert dirichlet.judge_figure(None).verdict == "reproduced"
+
+
+@pytest.mark.slow
+def test_the_answers_are_what_their_runs_give():
+    said = (notebooks.NOTEBOOKS / "protocl_dirichlet.py").read_text(encoding="utf-8").partition("## Try it")[2]
+
+    def last(**changes):
+        ((_, alpha),) = dirichlet.run(replace(dirichlet.LIVE, rows=("protocl",), changes=changes)).items()
+        return 100 * dirichlet.shares(alpha[:, -1]).mean(0)
+
+    assert last(forget=0.99)[-2:] == pytest.approx([23, 23], abs=1) and "at 23 % each" in said
+    union = last(oversample=False, memory_per_task=5)
+    assert f"between {union.min():.1f} and {union.max():.1f} %" in said
+    once = last(evidence_mode="recompute_each_epoch")
+    assert once[-2:] == pytest.approx([29, 29], abs=1) and once[:-2] == pytest.approx([5] * 8, abs=1) and "29 %" in said
