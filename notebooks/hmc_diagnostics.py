@@ -121,8 +121,8 @@ Table(tables.verdicts(hmc_diagnostics.CLAIMS))
 # 2. Set `num_chains = 2`. What becomes of the density's draws?
 #
 # :::{dropdown} Answer
-# With one chain of two left to fit, they are right on 80 % of the points of the task just learned. With three chains of four
-# they are right on 61 %, as there are more arrangements of the units to average over. Every density fails either way.
+# With one chain of two left to fit, they are right on more points of the task just learned than with three chains of four,
+# as there are fewer arrangements of the units to average over. Every density fails either way.
 # :::
 #
 # 3. Set `prior_precision = 1`. Is the posterior easier to sample under a wider prior?
