@@ -400,6 +400,7 @@ def memory_curves(
         for total, (value, margin) in printed.get(title, {}).items():
             below, above = _within(value, margin)
             ax.bar(place[total], below + above, 0.7, value - below, color=GREY, alpha=0.4, label="printed, ±")
+            ax.plot([place[total] - 0.35, place[total] + 0.35], [value] * 2, color=GREY)
         for name, mine in lines.groupby("row", sort=False):
             label, colour, marker, _ = ROWS[name].style
             for score, words, line, face in (

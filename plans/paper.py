@@ -4,7 +4,6 @@ A row, a data set and a setting come from ``paper_lib/rows.py`` and the experime
 """
 
 from paper_lib.experiments import (
-    protocl_dirichlet,
     protocl_memory,
     protocl_tuning,
     release_audit,
@@ -33,7 +32,6 @@ BESIDE = [
 
 SELECTIONS = [
     *apart([*shown("paper", range(SEEDS), DATASETS), *protocl_memory.selections()]),
-    *protocl_dirichlet.selections(),
     *BESIDE,
     *why_hmc_forgets.selections(),
     *release_audit.selections(),

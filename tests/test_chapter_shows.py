@@ -5,11 +5,18 @@ import pandas as pd
 import pytest
 
 from paper_lib import plots, runs, tables
-from paper_lib.experiments import class_incremental, metrics, protocl, vcl_split_mnist
+from paper_lib.experiments import (
+    class_incremental,
+    metrics,
+    protocl,
+    protocl_dirichlet,
+    protocl_memory,
+    vcl_split_mnist,
+)
 from paper_lib.notebook import Table, selection_from
 from paper_lib.sweep import Selection
 
-CHAPTERS = (metrics, vcl_split_mnist, class_incremental, protocl)
+CHAPTERS = (metrics, vcl_split_mnist, class_incremental, protocl, protocl_memory, protocl_dirichlet)
 
 LINES = pd.DataFrame(
     {

@@ -282,7 +282,7 @@ class ProtoCL:
         recompute = self.evidence_mode == "recompute_final"
         state = state._replace(
             predictive_evidence=self._one_pass(state, task) if recompute else state.evidence,
-            memory=self._remember(state, task),
+            memory=self.remember(state, task),
         )
         info = {"loss": at.losses, "concentration": concentration(state.prior, state.predictive_evidence)}
         return Learned(state, info, {"concentration": trace})
@@ -332,7 +332,8 @@ class ProtoCL:
     def _rates(self) -> tuple[float, ...]:
         return self.dropout if isinstance(self.dropout, tuple) else (self.dropout,) * (len(self.hidden) + 1)
 
-    def _remember(self, state: State, task: Task) -> mem.Memory:
+    def remember(self, state: State, task: Task) -> mem.Memory:
+        """Memory with points of a task, which depends on the seeds alone."""
         if self.memory_total is None:
             chosen = mem.choose(len(task.y), self.memory_per_task, state.seeds, task.index)
             return mem.add(state.memory, task, chosen)
