@@ -141,6 +141,21 @@ def test_figures_are_legible_on_a_phone(visit):
     assert [(what, height) for what, height in heights if height < 9] == []
 
 
+def test_nothing_is_cut_on_paper(visit):
+    """On A4 no table, code or formula is wider than its place, and no navigation is printed."""
+    visit.page.emulate_media(media="print", color_scheme="light")
+    visit.page.set_viewport_size({"width": 718, "height": 1046})
+    cut = visit.page.evaluate(
+        """[...document.querySelectorAll(".table, table, pre, .cell_output, mjx-container[display=true]")].filter(
+            box => box.scrollWidth > box.clientWidth + 1).map(box => box.outerHTML.slice(0, 200))"""
+    )
+    shown = [
+        box for box in visit.page.locator(".bd-sidebar, .bd-header-article, .prev-next-area").all() if box.is_visible()
+    ]
+    visit.page.emulate_media(media="screen")
+    assert cut == [] and shown == []
+
+
 def test_every_icon_is_drawn(browser, site):
     """Icons are letters of a font; the rules of those that no page uses are left out of the style sheet."""
     visit = Visit(browser, site, "notebooks/protocl")
@@ -161,3 +176,22 @@ def test_search_finds_a_chapter(browser, site):
     assert any("hamiltonian" in link.get_attribute("href") for link in visit.page.locator("#search-results li a").all())
     assert visit.complaints == [] and visit.elsewhere == []
     visit.page.close()
+
+
+def test_search_works_from_the_files_alone(browser):
+    """Without a server, too; only the excerpts, which a browser reads from no file, are left out."""
+    page = browser.new_page()
+    page.goto((book.HTML / "search.html").as_uri() + "?q=Hamiltonian")
+    page.wait_for_selector("#search-results li a")
+    assert any("hamiltonian" in link.get_attribute("href") for link in page.locator("#search-results li a").all())
+    page.close()
+
+
+def test_the_download_button_downloads(browser, site):
+    page = browser.new_page()
+    page.goto(f"{site}/notebooks/protocl.html")
+    page.click(".dropdown-download-buttons > button")
+    with page.expect_download() as download:
+        page.click(".btn-download-source-button")
+    assert download.value.suggested_filename == "protocl.ipynb"
+    page.close()
