@@ -31,6 +31,10 @@ MENDS = (
 ICON = re.compile(r"\.fa-[\w-]+:before(?:,\.fa-[\w-]+:before)*\{content:[^}]*\}")
 
 
+MENDED = "<!-- mended -->"
+"""Ends a page that is done: a build writes only what has changed and leaves the other pages as they were."""
+
+
 def icons(text: str) -> list[str]:
     """The names of icons, and of their sizes and styles, in a page or a rule of a style sheet."""
     return re.findall(r"\bfa-[\w-]+", text)
@@ -42,19 +46,23 @@ def mend(app: Sphinx, error: Exception | None) -> None:
         return
     found = dict.fromkeys((pattern for pattern, _ in MENDS), 0)
     used: set[str] = set()
+    all_fresh = True
     for page in Path(app.outdir).rglob("*.html"):
         html = page.read_text(encoding="utf-8")
+        used.update(icons(html))
+        if html.endswith(MENDED):
+            all_fresh = False
+            continue
         for pattern, replacement in MENDS:
             html, count = re.subn(pattern, replacement, html)
             found[pattern] += count
-        used.update(icons(html))
-        page.write_text(html, encoding="utf-8")
+        page.write_text(html + MENDED, encoding="utf-8")
     sheet = Path(app.outdir) / "_static/styles/pydata-sphinx-theme.css"
     css, found[ICON.pattern] = ICON.subn(
         lambda rule: rule[0] if used & set(icons(rule[0])) else "", sheet.read_text(encoding="utf-8")
     )
     sheet.write_text(css, encoding="utf-8")
-    for pattern in (pattern for pattern, count in found.items() if not count):
+    for pattern in (pattern for pattern, count in found.items() if all_fresh and not count):
         logging.getLogger(__name__).warning("no page holds what book/_ext/mend_pages.py replaces: %s", pattern)
 
 
