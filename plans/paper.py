@@ -3,7 +3,7 @@
 A row, a data set and a setting come from ``paper_lib/rows.py`` and the experiments, so what is new there is planned.
 """
 
-from paper_lib.experiments import protocl_tuning, task_imbalance, vcl_toy_tuning, why_hmc_forgets
+from paper_lib.experiments import protocl_calibration, protocl_tuning, task_imbalance, vcl_toy_tuning, why_hmc_forgets
 from paper_lib.paper import SEEDS
 from paper_lib.plan import shown
 from paper_lib.rows import CIFARS, MNISTS, ROWS, TOYS
@@ -29,6 +29,7 @@ SELECTIONS = [
     *why_hmc_forgets.selections(),
     *(vcl_toy_tuning.selection(d, trial) for d in TOYS for trial in range(len(vcl_toy_tuning.TRIALS))),
     *(one for d in MNISTS for method in protocl_tuning.METHODS for one in protocl_tuning.known(method, d)),
+    *(one for method in protocl_calibration.METHODS for d in MNISTS for one in protocl_calibration.known(method, d)),
 ]
 CHAPTERS = {"task_imbalance": task_imbalance.PAPER}
 
