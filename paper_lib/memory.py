@@ -102,6 +102,17 @@ def pool(task: Task, memory: Memory, num_seeds: int, oversample: bool) -> Pool:
     return Pool(x, y, torch.cat([current, old], dim=1), n)
 
 
+def seen(y: Tensor, memory: Memory, num_units: int) -> Tensor:
+    """The units that a task's labels or memory's name, bool ``(seed, unit)``; one row where all seeds share memory.
+
+    >>> past = Memory(torch.zeros(2, 1), torch.tensor([[0], [1]]), torch.zeros(1))
+    >>> seen(torch.tensor([3, 3]), past, 4).int().tolist()
+    [[1, 0, 0, 1], [0, 1, 0, 1]]
+    """
+    found = torch.zeros((memory.y.shape[0], num_units), dtype=torch.bool, device=y.device)
+    return found.scatter(1, memory.y, True).index_fill(1, y.unique(), True)
+
+
 def k_centre(x: Tensor, num_chosen: int) -> Tensor:
     """Greedy k-centre points ``(num_chosen,)``: from the first, always the one farthest from all chosen so far.
 

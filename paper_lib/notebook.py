@@ -114,7 +114,7 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
     given = {n: v for n, v in values.items() if n not in hints and v not in NOTHING}
     known = takes if rows != live.rows else everywhere
     refuse_unknown((name for name in values if name not in hints and name not in everywhere), known)
-    changes = {name: _coerce(name, value, everywhere[name]) for name, value in given.items()}
+    changes = {name: _coerce(name, value, (everywhere | takes)[name]) for name, value in given.items()}
     try:
         return dataclasses.replace(live, **own, changes={**live.changes, **changes})
     except ValueError as error:

@@ -82,6 +82,25 @@ def leaves(params: Params) -> Params:
     return tuple(p.detach().clone().requires_grad_() for p in params)
 
 
+def smoothed(nll: Tensor, log_probs: Tensor, classes: Tensor, smoothing: float) -> Tensor:
+    r"""Cross entropy to a smoothed label, :math:`(1 - \epsilon)\,\delta_y + \epsilon\, U(\text{classes})`.
+
+    Source: Szegedy et al. 2016, Sec. 7. At its minimum the log odds of the label against another class are
+    :math:`\log(1 + (1 - \epsilon) n / \epsilon)` with ``n`` classes, where those of an unsmoothed label have no bound.
+
+    Args:
+        nll: negative log-likelihood of the labels ``(seed, n)``.
+        log_probs: of all classes ``(seed, n, class)``.
+        classes: which the uniform part covers, bool ``(seed, n, class)``, at least one a point.
+        smoothing: :math:`\epsilon`.
+
+    Returns:
+        ``(seed, n)``.
+    """
+    uniform = -log_probs.masked_fill(~classes, 0.0).sum(-1) / classes.sum(-1)
+    return (1 - smoothing) * nll + smoothing * uniform
+
+
 def minibatches(order: Tensor, batch_size: int, drop_partial: bool = False) -> tuple[Tensor, Tensor]:
     """Cut each seed's order into batches of one size.
 

@@ -297,6 +297,18 @@ def test_certain_prototypes_are_a_linear_softmax_classifier():
     )
 
 
+def test_a_tensor_of_noise_has_a_value_a_seed():
+    prototypes, z, _, one_hot = prototypes_and_labels()
+    noise_var = torch.tensor([0.05, 0.2, 1.0], dtype=F64)
+    together = condition_prototypes(prototypes, *class_sums(z, one_hot), noise_var[:, None])
+    density = prototype_log_density(together, z, noise_var[:, None])
+    for seed, value in enumerate(noise_var.tolist()):
+        one = Prototypes(*(leaf[seed] for leaf in prototypes))
+        alone = condition_prototypes(one, *class_sums(z[seed], one_hot[seed]), value)
+        torch.testing.assert_close(Prototypes(*(leaf[seed] for leaf in together)), alone)
+        torch.testing.assert_close(density[seed], prototype_log_density(alone, z[seed], value))
+
+
 def test_one_posterior_a_batch_slot_is_the_same_functions_with_one_more_axis():
     prototypes, z, _, one_hot = prototypes_and_labels()
     slots = Prototypes(*(leaf[:, None].expand(-1, 40, *leaf.shape[1:]) for leaf in prototypes))

@@ -258,8 +258,9 @@ def test_every_test_point_is_predicted_whatever_the_batch(digits):
     assert config.predict(state, digits.held_out[0].x).shape == (1, len(digits.held_out[0].y), 10)
 
 
-def test_a_seed_is_the_same_whatever_runs_beside_it(digits):
-    config = replace(SMALL, dropout=0.1, weight_decay=1e-3, batch_size=36)  # 20 steps in two epochs
+@pytest.mark.parametrize("settings", [{}, {"label_smoothing": 0.1, "learn_noise_var": True}])
+def test_a_seed_is_the_same_whatever_runs_beside_it(settings, digits):
+    config = replace(SMALL, dropout=0.1, weight_decay=1e-3, batch_size=36, **settings)  # 20 steps in two epochs
     first, second = digits.train[0], digits.train[1]
 
     def after(seeds):
@@ -273,8 +274,9 @@ def test_a_seed_is_the_same_whatever_runs_beside_it(digits):
     torch.testing.assert_close(alone.evidence.counts[0], among.evidence.counts[1])
 
 
-def test_stops_and_goes_on_inside_a_task(digits):
-    config = replace(SMALL, epochs=4, dropout=0.1)
+@pytest.mark.parametrize("settings", [{}, {"label_smoothing": 0.1, "learn_noise_var": True}])
+def test_stops_and_goes_on_inside_a_task(settings, digits):
+    config = replace(SMALL, epochs=4, dropout=0.1, **settings)
     start = config.learn(config.init(digits.spec, (0, 1), "cpu"), digits.train[0])[0]
     kept = {}
 
@@ -311,6 +313,90 @@ def test_the_concentration_is_kept_after_each_epoch(digits, changes):
             np.testing.assert_allclose(counted, len(task.y) + 5 * task.index, rtol=1e-5)
         after = counted[:, -1:]
         assert state.trace.shape == (2, 0, 10)  # the next task begins anew
+
+
+@pytest.mark.parametrize("scenario", ["class_incremental", "task_incremental"])
+def test_a_smoothed_label_is_a_mixture_with_the_classes_seen(scenario):
+    """Four classes, the second task's two points beside one of memory, in float64: class 1 of the past is not seen.
+
+    With a head a task, the point of memory competes with its own task's classes alone.
+    """
+    (trainer, state), x = second_task(scenario, label_smoothing=0.2, replay_weight=3.0)
+    with torch.no_grad():
+        z = trainer.encoder(trainer.params, x)
+        score = log_joint(z, state.prior, state.evidence, NOISE_VAR)[0].tolist()
+    expected = 0.0
+    for logits, label, weight in zip(score, (2, 3, 0), (1, 1, 3), strict=True):
+        rivals = range(4) if scenario == "class_incremental" else (2, 3) if label > 1 else (0, 1)
+        normaliser = np.log(sum(np.exp(logits[c] - max(logits)) for c in rivals)) + max(logits)
+        over = [c for c in rivals if c in (0, 2, 3)]
+        target = {c: 0.2 / len(over) + 0.8 * (c == label) for c in over}
+        expected -= weight * sum(q * (logits[c] - normaliser) for c, q in target.items()) / 5
+    trainer.stepper((torch.tensor([[[0, 1, 2]]]), torch.ones(1, 1, 3).double()))
+    assert trainer.total.item() == pytest.approx(expected, rel=1e-6)
+
+
+def second_task(scenario="class_incremental", **settings):
+    """A trainer in float64 at the second task of two classes each, one point of the first in memory, and its inputs."""
+    dim = (3,)
+    spec = Spec("four", scenario, dim, ((0, 1), (2, 3)), (("a", "b"), ("c", "d")), (0.0,) * 3, (1.0,) * 3)
+    config = replace(SMALL, hidden=(5,), embedding_dim=2, batch_size=3, **settings)
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 3, generator=g, dtype=torch.float64)
+    blank = config.init(spec, (0,), "cpu")
+    z, one_hot, _ = labelled(30, 4)
+    leaves = {name: leaf.double() for name, leaf in driver.named_tensors(blank) if leaf.is_floating_point()}
+    state = driver._rebuilt(blank, dict(driver.named_tensors(blank)) | leaves)
+    state = state._replace(
+        evidence=observe(nothing(4), z, one_hot),
+        memory=mem.Memory(x[None, 2:], torch.tensor([[0]]), torch.tensor([0])),
+    )
+    pool = mem.pool(Task(1, x[:2], torch.tensor([2, 3])), state.memory, 1, False)
+    trainer = protocl.Trainer(config, state, config.encoder(spec), pool)
+    trainer.encoder = config.encoder(spec)
+    return (trainer, state), x
+
+
+def test_the_noise_is_learned_by_the_likelihood_of_embeddings_under_their_prototypes():
+    """Its gradient against finite differences of normal densities, and nothing of it reaches the encoder."""
+    tape = torch.tensor([[[0, 1, 2]]]), torch.tensor([[[1.0, 1.0, 1.0]]]).double()
+    (trainer, state), x = second_task(learn_noise_var=True, replay_weight=3.0)
+    with torch.no_grad():
+        z = trainer.encoder(trainer.params, x)[0]
+
+    def loss(log_noise_var):
+        noise_var = np.exp(log_noise_var)
+        precision = state.prior.precision[0] + state.evidence.counts[0] / noise_var
+        mean = (state.prior.precision_mean[0] + state.evidence.sums[0] / noise_var) / precision[:, None]
+        labels, weights = torch.tensor([2, 3, 0]), torch.tensor([1.0, 1.0, 3.0]).double() / 5
+        normal = torch.distributions.Normal(mean[labels], (noise_var + 1 / precision[labels]).sqrt()[:, None])
+        return -(weights * normal.log_prob(z).sum(-1)).sum().item()
+
+    at, h = np.log(NOISE_VAR), 1e-5
+    trainer.stepper(tape)
+    gradient = training.moments_of(trainer.optimiser).first[-1].item() / 0.1  # Adam's first moment after one step
+    assert gradient == pytest.approx((loss(at + h) - loss(at - h)) / (2 * h), rel=1e-5)
+    step = trainer.log_noise_var.item() - at
+    assert step == pytest.approx(-SMALL.learning_rate * np.sign(gradient), rel=1e-4)
+    (fixed, _), _ = second_task(replay_weight=3.0)
+    fixed.stepper(tape)
+    for a, b in zip(trainer.params, fixed.params, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+
+
+def test_learned_noise_is_the_spread_of_embeddings_and_predictions_use_it(digits):
+    config = replace(SMALL, epochs=1, learn_noise_var=True)
+    state, info, _ = config.learn(config.init(digits.spec, (0, 1), "cpu"), digits.train[0])
+    assert torch.equal(info["noise_var"], state.log_noise_var.exp()) and not (info["noise_var"] == NOISE_VAR).any()
+    x = digits.held_out[0].x
+    wide = state._replace(log_noise_var=torch.full((2,), 1e3).log())
+    flat = config.predict(wide, x)[..., :2].exp()  # by counts alone
+    counts = state.evidence.counts + state.prior.log_concentration.exp()
+    expected = (counts / counts.sum(-1, keepdim=True))[:, None, :2].expand_as(flat)
+    torch.testing.assert_close(flat, expected, rtol=0.05, atol=0)
+    still = replace(SMALL, epochs=1)
+    unlearned = still.learn(still.init(digits.spec, (0,), "cpu"), digits.train[0])
+    assert "noise_var" not in unlearned.info and unlearned.state.log_noise_var.exp().item() == pytest.approx(NOISE_VAR)
 
 
 def test_the_prior_concentration_is_learned_unless_it_is_the_release(digits):
@@ -359,6 +445,9 @@ def test_recomputed_evidence_counts_every_point_once(digits):
         ({"hidden": (9,), "dropout": (0.2,)}, r"dropout=\(0.2,\) is not one rate, nor 2, one a layer"),
         ({"forget": 1.5}, "forget=1.5 is not at least 0 and at most 1"),
         ({"memory_total": -1}, "memory_total=-1 is not at least 0"),
+        ({"label_smoothing": 1.0}, "label_smoothing=1.0 is not at least 0 and below 1"),
+        ({"label_smoothing": 0.1, "loss": "joint"}, "label_smoothing=0.1 changes nothing for loss='joint'"),
+        ({"learn_noise_var": True, "posterior": "per_slot"}, "learn_noise_var=True is not there for posterior='per_s"),
     ],
 )
 def test_settings_that_cannot_be_are_named(settings, message):

@@ -112,6 +112,27 @@ def test_replay_weight_weighs_memory_in_the_mean(weight):
     assert info["loss"].item() == pytest.approx((new + weight * old) / (1 + weight), rel=1e-6)
 
 
+@pytest.mark.parametrize("scenario", ["class_incremental", "task_incremental"])
+def test_a_smoothed_label_is_a_mixture_with_the_classes_seen(scenario):
+    """Four classes under a network of zeros with unlike biases; class 1 is neither in memory nor in the task."""
+    names, units = (("a", "b"), ("c", "d")), ((0, 1), (2, 3))
+    spec = Spec("four", scenario, (1,), units, names, (0.0,), (1.0,))
+    method = Replay(hidden=(), epochs=1, batch_size=4, learning_rate=1e-30, memory_per_task=1, label_smoothing=0.2)
+    state = method.init(spec, (0,), "cpu")
+    bias = (0.0, 1.0, 0.5, -1.0)
+    state = state._replace(params=(torch.zeros_like(state.params[0]), torch.tensor([[bias]])))
+    state, *_ = method.learn(state, Task(0, torch.ones(1, 1), torch.tensor([0])))
+    _, info, _ = method.learn(state, Task(1, torch.ones(2, 1), torch.tensor([2, 3])))
+    expected, weights = 0.0, {2: 1, 3: 1, 0: 2}  # memory is repeated
+    for label, weight in weights.items():
+        rivals = range(4) if scenario == "class_incremental" else (2, 3) if label > 1 else (0, 1)
+        normaliser = math.log(sum(math.exp(bias[c]) for c in rivals))
+        over = [c for c in rivals if c != 1]
+        target = {c: 0.2 / len(over) + 0.8 * (c == label) for c in over}
+        expected -= weight * sum(q * (bias[c] - normaliser) for c, q in target.items())
+    assert info["loss"].item() == pytest.approx(expected / 4, rel=1e-6)
+
+
 def test_a_batch_of_memory_alone_that_weighs_nothing_breaks_nothing(digits):
     method = replace(SMALL, batch_size=1, epochs=1, replay_weight=0.0)
     small = [Task(t.index, t.x[:4], t.y[:4]) for t in digits.train[:2]]

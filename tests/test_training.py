@@ -1,5 +1,7 @@
 """Stacked training against torch.optim.Adam run seed by seed, and an epoch's bookkeeping by counting."""
 
+import math
+
 import pytest
 import torch
 
@@ -200,3 +202,12 @@ def test_threads_draw_what_one_thread_draws():
         torch.set_num_threads(before)
     assert torch.equal(*drawn)
     assert (drawn[0].std((1, 2)) - 1).abs().max() < 0.3 and len(drawn[0].unique()) == 600
+
+
+def test_a_smoothed_label_bounds_the_log_odds_at_which_the_loss_is_least():
+    classes = torch.tensor([[[True, True, False, True]]])
+    bound = math.log(1 + 0.9 * 3 / 0.1)
+    logits = torch.tensor([[[0.0, bound, -torch.inf, 0.0]]], requires_grad=True)
+    log_probs = logits.log_softmax(-1)
+    training.smoothed(-log_probs[..., 1], log_probs, classes, 0.1).sum().backward()
+    assert logits.grad.abs().max() < 1e-6 and logits.grad.isfinite().all()

@@ -18,7 +18,7 @@ scored on the test set before the grid was extended to what stands here; the cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -75,12 +75,23 @@ ROUNDS = {"protocl": tuple(TRIALS), "replay": ("fewer_epochs", "refine", "refine
 @cache
 def drawn(method: str, preset: str) -> list[dict[str, Any]]:
     """The settings of one of the first two rounds, in the order of their trial numbers."""
-    generator, grid, n = np.random.default_rng(2301), _grid(method, preset), TRIALS[preset]
+    return [{"epochs": EPOCHS} | settings for settings in latin_hypercube(_grid(method, preset), TRIALS[preset], 2301)]
+
+
+def latin_hypercube(grid: Mapping[Any, tuple[Any, ...]], num_trials: int, seed: int) -> list[dict[str, Any]]:
+    """Settings of a grid, every value about equally often, any two trials different in as many names as can be.
+
+    Args:
+        grid: names, or names that change together, to their values.
+        num_trials: how many.
+        seed: of the thousand designs of which the best is taken.
+    """
+    generator, n = np.random.default_rng(seed), num_trials
     sizes = [len(values) for values in grid.values()]
     draws = [np.stack([generator.permutation(n) % size for size in sizes], axis=1) for _ in range(1000)]
     chosen = max(draws, key=lambda draw: ((draw[:, None] != draw).sum(-1) + len(grid) * np.eye(n)).min())
     picked = [{name: values[i] for (name, values), i in zip(grid.items(), trial, strict=True)} for trial in chosen]
-    return [{"epochs": EPOCHS} | _flat(values) for values in picked]
+    return list(map(flat, picked))
 
 
 @cache
@@ -95,9 +106,9 @@ def refined(method: str, dataset: str, preset: str) -> list[dict[str, Any]]:
         changes = {}
         for i in generator.choice(len(grid), 2, replace=False):
             name = list(grid)[i]
-            others = [v for v in grid[name] if not _flat({name: v}).items() <= winner.items()]
+            others = [v for v in grid[name] if not flat({name: v}).items() <= winner.items()]
             changes[name] = others[generator.integers(len(others))]
-        if (candidate := winner | _flat(changes)) not in [*known.values(), *around]:
+        if (candidate := winner | flat(changes)) not in [*known.values(), *around]:
             around.append(candidate)
     return around
 
@@ -106,7 +117,7 @@ def _grid(method: str, preset: str) -> dict[Any, tuple[Any, ...]]:
     return LENGTHS[preset] | SHARED | OWN[method]
 
 
-def _flat(values: dict[Any, Any]) -> dict[str, Any]:
+def flat(values: dict[Any, Any]) -> dict[str, Any]:
     """Names that change together, taken apart."""
     pairs = ((name, value) if isinstance(name, tuple) else ((name,), (value,)) for name, value in values.items())
     return {name: value for names, group in pairs for name, value in zip(names, group, strict=True)}
@@ -153,17 +164,35 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     Raises:
         ValueError: a trial has not been run.
     """
+    chosen = dict(zip(trials(method, dataset, preset), selections(method, dataset, preset), strict=True))
+    return _best_first([scored(method, chosen).drop(columns="nll")])
+
+
+def scored(method: str, chosen: Mapping[int, Selection]) -> pd.DataFrame:
+    """The stored trials of a method by their numbers, in that order.
+
+    Returns:
+        ``trial``, a column a setting, then ``final_accuracy`` (P_T), ``triangle_mean``, their mean ``score`` in
+        percent, ``nll`` after the last task in nats, and ``n`` seeds.
+
+    Raises:
+        ValueError: a trial has not been run.
+    """
     lines = []
-    for trial, one in zip(trials(method, dataset, preset), selections(method, dataset, preset), strict=True):
+    for trial, one in chosen.items():
         table = sweep.stored(one)
         table = table[table["seed"].isin(one.seeds)]
         if table.empty:
-            raise ValueError(f"trial {trial} of {method!r} on {dataset!r} in round {preset!r} has no stored run")
+            raise ValueError(
+                f"trial {trial} of {method!r} on {one.dataset!r}, seeds {one.seeds}, has no stored run: "
+                f"{tables.command(one)}"
+            )
         scores = {s: tables.by_seed(table, s)[method] for s in ("final_accuracy", "triangle_mean")}
         means = {s: values.mean() for s, values in scores.items()}
-        own = {"score": sum(means.values()) / 2, "n": len(scores["final_accuracy"])}
+        nll = tables.by_seed(table, metric="nll")[method].mean()
+        own = {"score": sum(means.values()) / 2, "nll": nll, "n": len(scores["final_accuracy"])}
         lines.append({"trial": trial, **one.changes, **means, **own})
-    return _best_first([pd.DataFrame(lines)])
+    return pd.DataFrame(lines)
 
 
 def _best_first(rankings: list[pd.DataFrame]) -> pd.DataFrame:

@@ -253,9 +253,11 @@ def condition_prototypes(prototypes: Prototypes, counts: Tensor, sums: Tensor, n
         prototypes: the prior.
         counts: embeddings of each class ``(..., class)``.
         sums: their sums ``(..., class, dim)``.
-        noise_var: variance of an embedding about its class mean, in each dimension.
+        noise_var: variance of an embedding about its class mean, in each dimension; a tensor broadcasts against
+            ``counts``.
     """
-    return Prototypes(prototypes.precision + counts / noise_var, prototypes.precision_mean + sums / noise_var)
+    of_sums = noise_var[..., None] if isinstance(noise_var, Tensor) else noise_var
+    return Prototypes(prototypes.precision + counts / noise_var, prototypes.precision_mean + sums / of_sums)
 
 
 def prototype_log_density(prototypes: Prototypes, z: Tensor, noise_var: float | Tensor) -> Tensor:
@@ -267,7 +269,7 @@ def prototype_log_density(prototypes: Prototypes, z: Tensor, noise_var: float | 
     Args:
         prototypes: precision ``(..., class)``, precision times mean ``(..., class, dim)``.
         z: ``(..., n, dim)``.
-        noise_var: :math:`s^2`.
+        noise_var: :math:`s^2`; a tensor broadcasts against the precision.
 
     Returns:
         ``(..., n, class)``.

@@ -15,6 +15,18 @@ and the joint predictive of an embedding and its label is
 Algorithm 1 alternates a gradient step on the encoder with an update of the posterior, over the current task united with
 a memory. The prior never changes, so the state is the evidence: counts and sums of embeddings of each class. Where the
 paper's text and the released code part, a field says which one is meant; ``as_published`` sets the release's values.
+
+Two fields go beyond both. The conditional loss :math:`-\log p(y | z)` leaves the scale of the embeddings free: with
+:math:`s^2` fixed, embeddings that move apart drive it to certainty on the points trained on, those of memory above all.
+
+- ``label_smoothing`` takes a label as the mixture :math:`(1 - \epsilon)\,\delta_y + \epsilon\, U` with the uniform
+  distribution over the classes seen. The log odds at which the loss is least, and with them the differences of squared
+  distances to prototypes, are then bounded. Evidence still counts the label itself.
+- ``learn_noise_var`` lets :math:`\log s^2` take gradient steps on the generative model's own likelihood,
+  :math:`-\log \mathcal N(z; \mu_y, (s^2 + \lambda_y^{-1}) I)` at embeddings held fixed. Its minimum is the spread of
+  embeddings about their prototypes, so that log odds do not depend on the embeddings' scale. The conditional loss would
+  rather shrink :math:`s^2`, as certainty on points trained on costs nothing. Counts and sums do not contain
+  :math:`s^2`, so the posterior is exact after each change of it.
 """
 
 from __future__ import annotations
@@ -68,13 +80,14 @@ class State(NamedTuple):
         spec: shapes and scenario.
         seeds: the seeds that advance together.
         params: encoder parameters, each ``(seed, ...)``.
-        moments: Adam's moments, of the encoder and then of the log concentration.
+        moments: Adam's moments, of the encoder, of the log concentration, and of the log noise where that is learned.
         prior: of the prototypes; its log concentration is learned.
         evidence: what Algorithm 1 has accumulated.
         predictive_evidence: what predictions use.
         memory: points of past tasks.
         at: how far the task in progress has come.
         trace: the Dirichlet's concentration after each epoch of the task in progress, ``(seed, epoch, class)``.
+        log_noise_var: :math:`\\log s^2`, ``(seed,)``.
     """
 
     spec: Spec
@@ -87,10 +100,15 @@ class State(NamedTuple):
     memory: mem.Memory
     at: training.Position
     trace: Tensor
+    log_noise_var: Tensor
 
 
 def log_joint(
-    z: Tensor, prior: Prior, evidence: Evidence, noise_var: float, class_prior: Literal["counts", "uniform"] = "counts"
+    z: Tensor,
+    prior: Prior,
+    evidence: Evidence,
+    noise_var: float | Tensor,
+    class_prior: Literal["counts", "uniform"] = "counts",
 ) -> Tensor:
     """The joint predictive :math:`\\log p(z, y = c)` for every class.
 
@@ -100,7 +118,7 @@ def log_joint(
         z: embeddings ``(seed, n, dim)``; with slots, point ``i`` is scored by the posterior of slot ``i``.
         prior: of the prototypes.
         evidence: its counts and sums.
-        noise_var: :math:`s^2`.
+        noise_var: :math:`s^2`, or ``(seed, 1)``.
         class_prior: ``counts`` takes p(y) from the Dirichlet posterior, ``uniform`` leaves it out.
 
     Returns:
@@ -161,6 +179,7 @@ class ProtoCL:
         learning_rate: of Adam.
         weight_decay: L2 term added to the encoder's gradient.
         noise_var: variance of an embedding about its prototype, in each dimension.
+        learn_noise_var: whether it takes gradient steps from there (module docstring), or stays.
         alpha_init: prior concentration of each class.
         learn_concentration: whether the prior concentration takes gradient steps (text) or stays (release).
         loss: ``conditional`` minimises -log p(y | z) (release), ``joint`` -log p(z, y) (text), or both added.
@@ -175,6 +194,8 @@ class ProtoCL:
         memory_per_task: points kept of each task (text); used where ``memory_total`` is None.
         oversample: repeat memory in an epoch until old and new are about 1:1.
         replay_weight: weight of a memory point's loss, 1 for a current point's.
+        label_smoothing: share of the uniform distribution, over competing classes of the task and of memory, in the
+            label of the conditional loss (module docstring).
         drop_partial_batches: leave out a last training batch that is not full.
         predict_with_dropout: keep dropout on in predictions (release).
         precision: of CifarNet: ``auto`` is what the device is fast in, and the run's provenance says which it was.
@@ -189,6 +210,7 @@ class ProtoCL:
     learning_rate: float = 1e-4
     weight_decay: float = 0.0
     noise_var: float = 0.05
+    learn_noise_var: bool = False
     alpha_init: float = 0.7
     learn_concentration: bool = True
     loss: Literal["conditional", "joint", "joint_plus_conditional"] = "conditional"
@@ -201,6 +223,7 @@ class ProtoCL:
     memory_per_task: int = 200
     oversample: bool = True
     replay_weight: float = 1.0
+    label_smoothing: float = 0.0
     drop_partial_batches: bool = False
     predict_with_dropout: bool = False
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -220,6 +243,7 @@ class ProtoCL:
         if len(self._rates()) != len(self.hidden) + 1:
             raise ValueError(f"dropout={self.dropout!r} is not one rate, nor {len(self.hidden) + 1}, one a layer")
         within("forget", self.forget, 0, 1)
+        within("label_smoothing", self.label_smoothing, 0, 1, below=True)
         if self.memory_total is not None:
             within("memory_total", self.memory_total, 0)
         for name in ("weight_decay", "replay_weight", "memory_per_task"):
@@ -227,6 +251,12 @@ class ProtoCL:
         if self.posterior == "per_slot" and self.evidence_mode != "cumulative":
             raise ValueError(
                 f"evidence_mode={self.evidence_mode!r} is not there for posterior='per_slot', only cumulative"
+            )
+        if self.learn_noise_var and self.posterior == "per_slot":
+            raise ValueError("learn_noise_var=True is not there for posterior='per_slot', only shared")
+        if self.label_smoothing and self.loss == "joint":
+            raise ValueError(
+                f"label_smoothing={self.label_smoothing!r} changes nothing for loss='joint', only conditional"
             )
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
@@ -241,6 +271,7 @@ class ProtoCL:
         ]
         precision, precision_mean = (torch.stack(d).to(device) for d in zip(*draws, strict=True))
         log_concentration = torch.full((num_seeds, num_classes), self.alpha_init, device=device).log()
+        log_noise_var = torch.full((num_seeds,), self.noise_var, device=device).log()
         slots = (self.batch_size,) if self.posterior == "per_slot" else ()
         evidence = Evidence(
             torch.zeros(num_seeds, *slots, num_classes, device=device),
@@ -250,13 +281,14 @@ class ProtoCL:
             spec,
             tuple(seeds),
             params,
-            training.fresh_moments((*params, log_concentration)),
+            training.fresh_moments((*params, log_concentration, *[log_noise_var] * self.learn_noise_var)),
             Prior(precision, precision_mean, log_concentration),
             evidence,
             evidence,
             mem.empty(spec, num_seeds, device),
             training.start(num_seeds, device),
             log_concentration.new_empty(num_seeds, 0, num_classes),
+            log_noise_var,
         )
 
     def learn(self, state: State, task: Task, report: Callable[[State, float], None] = unreported) -> Learned:
@@ -285,6 +317,7 @@ class ProtoCL:
             memory=self.remember(state, task),
         )
         info = {"loss": at.losses, "concentration": concentration(state.prior, state.predictive_evidence)}
+        info |= {"noise_var": state.log_noise_var.exp()} if self.learn_noise_var else {}
         return Learned(state, info, {"concentration": trace})
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
@@ -305,7 +338,7 @@ class ProtoCL:
         """Scores of any number of points: with slots, one batch of slots after the other."""
         evidence = state.predictive_evidence
         if self.posterior == "shared":
-            return log_joint(z, state.prior, evidence, self.noise_var, self.class_prior)
+            return log_joint(z, state.prior, evidence, self.noise_var_of(state.log_noise_var), self.class_prior)
         parts = []
         for part in z.split(self.batch_size, dim=1):
             slots = Evidence(*(e[:, : part.shape[1]] for e in evidence))
@@ -329,6 +362,10 @@ class ProtoCL:
         """The network that embeds inputs."""
         return build(self.network, spec.input_shape, self.hidden, self.embedding_dim, self._rates(), self.precision)
 
+    def noise_var_of(self, log_noise_var: Tensor) -> float | Tensor:
+        """The noise as ``log_joint`` takes it, from its logarithm ``(seed,)`` where it is learned."""
+        return log_noise_var.exp()[:, None] if self.learn_noise_var else self.noise_var
+
     def _rates(self) -> tuple[float, ...]:
         return self.dropout if isinstance(self.dropout, tuple) else (self.dropout,) * (len(self.hidden) + 1)
 
@@ -347,33 +384,45 @@ class Trainer:
 
     def __init__(self, config: ProtoCL, state: State, encoder: Network, pool: mem.Pool):
         self.params = training.leaves(state.params)
-        (self.log_concentration,) = training.leaves((state.prior.log_concentration,))
+        hyperparameters = state.prior.log_concentration, state.log_noise_var
+        self.log_concentration, self.log_noise_var = training.leaves(hyperparameters)
         self.log_concentration.requires_grad_(config.learn_concentration)
         self.evidence = Evidence(*(e.clone() for e in state.evidence))
         self.total = torch.zeros(len(state.seeds), device=pool.x.device)
-        learned = (*self.params, self.log_concentration)
-        self.optimiser = training.adam(learned, state.moments, config.learning_rate, config.weight_decay, num_exempt=1)
+        of_model = (self.log_concentration, *[self.log_noise_var] * config.learn_noise_var)
+        learned, rates = (*self.params, *of_model), (config.learning_rate, config.weight_decay)
+        self.optimiser = training.adam(learned, state.moments, *rates, num_exempt=len(of_model))
         prior = state.prior._replace(log_concentration=self.log_concentration)
         scale, num_classes = state.spec.scaler(pool.x.device), state.spec.num_units
         competing = state.spec.competing_units().to(pool.x.device)
+        seen = mem.seen(pool.y[: pool.num_current], state.memory, num_classes)[:, None]
         identity = torch.eye(num_classes, dtype=self.params[0].dtype, device=pool.x.device)
 
         def step(index, weight, *masks):
             x, y = scale(pool.x[index]), pool.y[index]
             z = encoder(self.params, x, masks)
-            score = log_joint(z, prior, self.evidence, config.noise_var)
+            noise_var = config.noise_var_of(self.log_noise_var)
+            held = noise_var.detach() if config.learn_noise_var else noise_var
+            score = log_joint(z, prior, self.evidence, held)
             label = y[..., None]
             loss = 0.0
             if config.loss != "joint":
-                allowed = score.masked_fill(~competing[y], -torch.inf)
-                loss = loss - allowed.log_softmax(-1).gather(-1, label)[..., 0]
+                log_probs = score.masked_fill(~competing[y], -torch.inf).log_softmax(-1)
+                nll = -log_probs.gather(-1, label)[..., 0]
+                if config.label_smoothing:
+                    nll = training.smoothed(nll, log_probs, competing[y] & seen, config.label_smoothing)
+                loss = loss + nll
             if config.loss != "conditional":
                 loss = loss - score.gather(-1, label)[..., 0]
             importance = torch.where(index < pool.num_current, weight, weight * config.replay_weight)
             # A batch of memory alone has no weight at all where replay_weight is 0.
-            losses = (importance * loss).sum(-1) / importance.sum(-1).clamp_min(torch.finfo(importance.dtype).tiny)
+            total = importance.sum(-1).clamp_min(torch.finfo(importance.dtype).tiny)
+            losses = (importance * loss).sum(-1) / total
             self.optimiser.zero_grad(set_to_none=True)
             losses.sum().backward()
+            if config.learn_noise_var:
+                density = log_joint(z.detach(), prior, self.evidence, noise_var, "uniform").gather(-1, label)[..., 0]
+                (-(importance * density).sum(-1) / total).sum().backward()
             self.optimiser.step()
             with torch.no_grad():
                 if config.evidence_after_step:
@@ -396,6 +445,7 @@ class Trainer:
             moments=training.moments_of(self.optimiser),
             prior=start.prior._replace(log_concentration=self.log_concentration.detach()),
             evidence=self.evidence,
+            log_noise_var=self.log_noise_var.detach(),
         )
 
 

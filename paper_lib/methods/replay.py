@@ -1,7 +1,8 @@
 r"""Plain replay: stochastic gradient descent on the current task united with a memory of past ones.
 
 The minimised loss of a batch is the weighted mean of :math:`-\log \mathrm{softmax}(f(x; w))_y` over the units that
-compete for a point: all of them, or those of its own task where the task is named (a multi-head network).
+compete for a point: all of them, or those of its own task where the task is named (a multi-head network). With label
+smoothing the one-hot label is mixed with the uniform distribution over the classes seen so far.
 
 Three of the bounds and baselines are this method with other settings, each a function below: ``sgd`` keeps no memory,
 ``joint`` keeps everything and starts afresh for every task, ``single_task`` keeps nothing and starts afresh.
@@ -61,6 +62,8 @@ class Replay:
         memory_per_task: points kept of each task, or None for all of them.
         oversample: repeat memory in an epoch until old and new are about 1:1.
         replay_weight: weight of a memory point's loss, 1 for a current point's.
+        label_smoothing: share of the uniform distribution over competing classes, of the task and of memory, in a
+            label: the log odds that the loss asks for are then bounded.
         restart: begin every task with fresh parameters.
         train_trunk: False freezes all layers but the last after the first task.
         precision: of CifarNet: ``auto`` is what the device is fast in, and the run's provenance says which it was.
@@ -76,6 +79,7 @@ class Replay:
     memory_per_task: int | None = 200
     oversample: bool = True
     replay_weight: float = 1.0
+    label_smoothing: float = 0.0
     restart: bool = False
     train_trunk: bool = True
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -89,7 +93,8 @@ class Replay:
         if self.batch_size is not None:
             within("batch_size", self.batch_size, 1)
         within("learning_rate", self.learning_rate, 0, above=True)
-        within("dropout", self.dropout, 0, 1, below=True)
+        for name in ("dropout", "label_smoothing"):
+            within(name, getattr(self, name), 0, 1, below=True)
         for name in ("weight_decay", "replay_weight"):
             within(name, getattr(self, name), 0)
         if self.memory_per_task is not None:
@@ -123,12 +128,15 @@ class Replay:
         total = torch.zeros(len(seeds), device=task.x.device)
         competing = spec.competing_units().to(task.x.device)
         scale = spec.scaler(task.x.device)
+        seen = mem.seen(task.y, state.memory, spec.num_units)[:, None]
 
         def step(index, weight, *masks):
             y = pool.y[index]
             logits = network(params, scale(pool.x[index]), masks)
             logits = logits.masked_fill(~competing[y], -torch.inf)
             loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(weight)
+            if self.label_smoothing:
+                loss = training.smoothed(loss, logits.log_softmax(-1), competing[y] & seen, self.label_smoothing)
             weight = torch.where(index < pool.num_current, weight, weight * self.replay_weight)
             # A batch of memory alone has no weight at all where replay_weight is 0.
             losses = (weight * loss).sum(-1) / weight.sum(-1).clamp_min(torch.finfo(weight.dtype).tiny)

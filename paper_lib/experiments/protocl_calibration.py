@@ -1,0 +1,137 @@
+"""The choice of settings for calibrated ProtoCL, replay of the same memory and joint training, on validation data.
+
+ProtoCL as ``protocl_tuning.py`` chose it is over-confident. Here labels may be smoothed, memory may weigh more, the
+embedding may have a rate of dropout of its own and the noise may be another or learned; replay and joint training get
+the same room. Configurations are trained on nine tenths of the training data and compared on the last tenth:
+
+- ``drawn``: one maximin Latin hypercube over all settings of ProtoCL and replay, and one trial before it. Both methods
+  take the same trials, replay without the settings that it has not, so both have as many trials and in each of them as
+  many steps. Of joint training, every combination of a small grid. One seed.
+- ``final``: the best three of ProtoCL and of replay on two other seeds, so that no winner won by its seed.
+
+The score asks for accuracy and calibration: the mean of P_T and triangle mean, in percent, less five points for every
+nat of negative log-likelihood after the last task. ``rows.py`` states the winners and a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pandas as pd
+
+from paper_lib.experiments.protocl_tuning import SCENARIO, latin_hypercube, scored
+from paper_lib.rows import MNIST_SIZES, ROWS
+from paper_lib.sweep import Selection
+
+METHODS = ("protocl", "replay", "joint")
+TRIALS = 20
+FINALISTS = 3
+SEEDS = {"drawn": (100,), "final": (101, 102)}
+"""Rounds and their seeds, other than those of the runs that are reported."""
+
+POINTS_A_NAT = 5.0
+"""What a nat of negative log-likelihood costs: a tenth of one weighs as much as half a point of accuracy."""
+
+GRID: dict[Any, tuple[Any, ...]] = {
+    "learning_rate": (1e-4, 2e-4, 5e-4),
+    ("epochs", "oversample", "replay_weight"): (
+        *((3, True, 4.0), (3, True, 16.0), (3, True, 64.0), (6, True, 1.0), (6, True, 4.0), (6, True, 16.0)),
+        *((6, False, 16.0), (6, False, 64.0), (12, False, 16.0), (12, False, 64.0)),
+    ),
+    "dropout": (0.0, 0.2, 0.5),
+    "embedding_dropout": (0.0, 0.2),
+    "weight_decay": (0.0, 1e-4, 1e-3),
+    "label_smoothing": (0.0, 0.05, 0.1, 0.2),
+    "class_prior": ("counts", "uniform"),
+    ("noise_var", "learn_noise_var"): ((0.05, False), (0.2, False), (0.05, True)),
+    "forget": (1.0, 0.999),
+}
+"""What is tuned: names, or names that change together, to their values. An oversampled epoch takes twice the steps and
+weighs memory as a plain one at sixteen times the weight does, at the last task."""
+
+FIXED = {"evidence_mode": "cumulative"}
+"""What predicted best without calibration, of ProtoCL."""
+
+FIRST: dict[str, Any] = {
+    **{"learning_rate": 1e-4, "epochs": 6, "oversample": True, "replay_weight": 16.0, "dropout": 0.2},
+    **{"embedding_dropout": 0.2, "weight_decay": 1e-3, "label_smoothing": 0.1, "class_prior": "counts"},
+    **{"noise_var": 0.05, "learn_noise_var": False, "forget": 0.999},
+}
+"""A trial before those that are drawn: ProtoCL's settings without calibration on Split-MNIST, with labels smoothed and
+memory four times as heavy, which was known to help."""
+
+JOINT = {"learning_rate": (3e-4, 1e-3), "epochs": (10, 20), "dropout": (0.0, 0.3)}
+"""Joint training has no memory to weigh and starts afresh for every task, so a trial takes several times as long."""
+
+
+@cache
+def trials(method: str) -> list[dict[str, Any]]:
+    """The settings of the first round, in the order of their trial numbers; the same on every data set."""
+    if method == "joint":
+        return [dict(zip(JOINT, values, strict=True)) for values in product(*JOINT.values())]
+    return [_of(method, FIXED | settings) for settings in (FIRST, *latin_hypercube(GRID, TRIALS, seed=1907))]
+
+
+def _of(method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Those settings that a method takes; of ProtoCL the dropout of the embedding is the last of the layers'."""
+    hidden, embedding = settings["dropout"], settings["embedding_dropout"]
+    rates = {"dropout": (hidden, hidden, embedding) if method == "protocl" else hidden}
+    return {name: value for name, value in (settings | rates).items() if name in ROWS[method].takes}
+
+
+def selections(method: str, dataset: str, preset: str) -> list[Selection]:
+    """One selection a configuration of a round, in the order of their trial numbers."""
+    return list(_numbered(method, dataset, preset).values())
+
+
+def _numbered(method: str, dataset: str, preset: str) -> dict[int, Selection]:
+    numbers = range(len(trials(method)))
+    if preset == "final":
+        numbers = sorted(map(int, ranking(method, dataset, "drawn").trial[:FINALISTS]))
+    return {
+        trial: Selection(
+            *(dataset, SCENARIO, "paper", "validation", SEEDS[preset]),
+            rows=(method,),
+            changes=trials(method)[trial],
+        )
+        for trial in numbers
+    }
+
+
+def rounds(method: str) -> tuple[str, ...]:
+    """The rounds of a method; joint training, of few trials that each take long, has one."""
+    return ("drawn",) if method == "joint" else ("drawn", "final")
+
+
+def known(method: str, dataset: str) -> Iterator[Selection]:
+    """The selections of all rounds that the stored trials of the rounds before them determine."""
+    for preset in rounds(method):
+        try:
+            yield from selections(method, dataset, preset)
+        except ValueError:  # the round before it has not been run
+            return
+
+
+@cache
+def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
+    """The stored trials of a method on a data set in a round, best first.
+
+    Returns:
+        ``trial``, a column a setting, ``final_accuracy`` (P_T) and ``triangle_mean`` in percent, ``nll`` after the last
+        task in nats, their ``score`` and ``n`` seeds.
+
+    Raises:
+        ValueError: a trial has not been run.
+    """
+    table = scored(method, _numbered(method, dataset, preset))
+    table["score"] -= POINTS_A_NAT * table.nll
+    return table.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+
+
+def best(method: str, dataset: str) -> dict[str, Any]:
+    """The settings that won the last round, with what was fixed."""
+    winner = int(ranking(method, dataset, rounds(method)[-1]).trial[0])
+    return MNIST_SIZES[dataset] | trials(method)[winner]

@@ -1,0 +1,60 @@
+"""The budget of calibration is the same for ProtoCL and replay, and the reported settings are what its trials chose."""
+
+import shlex
+from itertools import combinations
+
+import pytest
+
+from paper_lib import cli, tables
+from paper_lib.experiments import protocl_calibration as calibration
+from paper_lib.methods.protocl import ProtoCL
+from paper_lib.notebook import selection_from
+from paper_lib.plan import load
+from paper_lib.rows import MNISTS, ROWS
+from paper_lib.sweep import Selection, jobs
+
+each_dataset = pytest.mark.parametrize("dataset", MNISTS)
+each_method = pytest.mark.parametrize("method", calibration.METHODS)
+
+
+def test_both_methods_take_the_same_trials_and_so_as_many_steps():
+    mine, other = calibration.trials("protocl"), calibration.trials("replay")
+    assert len(mine) == len(other) == calibration.TRIALS + 1
+    common = {"learning_rate", "epochs", "oversample", "replay_weight", "weight_decay", "label_smoothing"}
+    for a, b in zip(mine, other, strict=True):
+        assert {name: a[name] for name in common} == {name: b[name] for name in common}
+        assert a["dropout"][:2] == (b["dropout"],) * 2 and set(b) == common | {"dropout"}
+        assert set(a) == set(b) | {"class_prior", "noise_var", "learn_noise_var", "forget", "evidence_mode"}
+
+
+def test_every_value_is_tried_about_equally_often_and_no_two_trials_are_near_another():
+    drawn = calibration.trials("protocl")[1:]
+    embedding = [{"embedding_dropout": t["dropout"][2], **t, "dropout": t["dropout"][0]} for t in drawn]
+    keys = [names if isinstance(names, tuple) else (names,) for names in calibration.GRID]
+    columns = [[tuple(settings[name] for name in names) for settings in embedding] for names in keys]
+    for column, values in zip(columns, calibration.GRID.values(), strict=True):
+        counts = [column.count(value if isinstance(value, tuple) else (value,)) for value in values]
+        assert sum(counts) == calibration.TRIALS and max(counts) - min(counts) <= 1
+    trials = list(zip(*columns, strict=True))
+    assert all(sum(a != b for a, b in zip(*pair, strict=True)) >= 3 for pair in combinations(trials, 2))
+
+
+@each_method
+@each_dataset
+def test_a_trial_is_what_its_command_line_runs_on_validation_data(method, dataset):
+    for trial, one in zip(calibration.trials(method), calibration.selections(method, dataset, "drawn"), strict=True):
+        words = shlex.split(tables.command(one))
+        told = selection_from(Selection(), cli._assignments(words[2:]))
+        (job,), (same,) = jobs(one), jobs(told)
+        assert job.identity("") == same.identity("") and (one.split, one.seeds) == ("validation", (100,))
+        assert {name: getattr(job.method, name) for name in trial} == trial
+        assert job.method.memory_per_task == (None if method == "joint" else 200)
+        assert isinstance(job.method, ProtoCL) == (method == "protocl")
+        assert job.method.batch_size == ROWS[method].settings[dataset]["batch_size"]
+
+
+@each_method
+def test_all_trials_are_planned(method):
+    planned = load("paper").selections
+    for dataset in MNISTS:
+        assert all(one in planned for one in calibration.selections(method, dataset, "drawn"))
