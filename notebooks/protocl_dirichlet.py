@@ -58,7 +58,7 @@ plots.concentrations(protocl_dirichlet.run(selection), NUM_TASKS[selection.datas
 # and new points are 1:1. "Corrected" is the tuned {term}`ProtoCL`, which multiplies earlier counts by 0.999 in every step.
 # The third forgets nothing. The fourth takes the union of the task and the memory as Algorithm 1 prints it, each point once
 # an epoch. Shares are called roughly equal if the largest is at most 1.5 times the smallest; the digits' own numbers of
-# training points differ by a factor of 1.2.
+# training points differ by a factor of {glue:text}`own_ratio`.
 
 # %% tags=["hide-input"]
 shown, more = protocl_dirichlet.shown()
@@ -98,9 +98,9 @@ Table(tables.verdicts(protocl_dirichlet.CLAIMS))
 # first task at {glue:text}`first_corrected`. Without forgetting, the corrected counts end as the published ones do, with a
 # ratio of {glue:text}`ratio_unforgotten`.
 #
-# **What it does to predictions.** A class three times as likely is favoured by log 3, about 1.1 nats. That moves few
-# predictions: with `class_prior = "uniform"`, which leaves the shares out, the final accuracy in the live run of
-# {doc}`/notebooks/protocl` changes by less than a point.
+# **What it does to predictions.** The likeliest class is favoured over the least likely one by the logarithm of their
+# ratio, {glue:text}`nats_published` as published. That moves few predictions: with `class_prior = "uniform"`, which leaves
+# the shares out, the final accuracy in the live run of {doc}`/notebooks/protocl` changes by less than a point.
 #
 # **Not tested.** The learned prior of the corrected rows: it is a few points among thousands. The paper's curves were read
 # by their caption alone.

@@ -241,7 +241,7 @@ def test_stored_results_are_listed_and_exported(capsys):
 
 
 def test_what_is_missing_is_told_as_the_commands_that_run_it(monkeypatch, capsys, tmp_path):
-    wanted = ["results", "missing", "dataset=split_mnist", "scenario=class_incremental", "row=replay", "split=test"]
+    wanted = ["results", "missing", "dataset=split_mnist", "scenario=class_incremental", "row=joint", "split=test"]
     assert cli.main(wanted) == 0
     assert "the tables hold all of that kind" in capsys.readouterr().out
     monkeypatch.setattr(runs, "RESULTS", tmp_path / "nothing")
@@ -251,7 +251,7 @@ def test_what_is_missing_is_told_as_the_commands_that_run_it(monkeypatch, capsys
     monkeypatch.setattr(sweep, "run", lambda chosen: asked.append(chosen) or pd.DataFrame())
     assert cli.main(line.split()[1:]) == 0
     (one,) = asked
-    assert (one.dataset, one.preset, one.seeds) == ("split_mnist", "paper", tuple(range(10))) and "replay" in one.rows
+    assert (one.dataset, one.preset, one.seeds) == ("split_mnist", "paper", tuple(range(10))) and "joint" in one.rows
 
 
 def test_tabulate_prints_the_table_that_it_wrote(monkeypatch, capsys, tmp_path):

@@ -7,7 +7,7 @@ import notebooks
 import numpy as np
 import pytest
 
-from paper_lib import driver, plots, runs, sweep
+from paper_lib import driver, plots, runs, sweep, tables
 from paper_lib.data.stream import make_stream
 from paper_lib.experiments import protocl_dirichlet as dirichlet
 from paper_lib.methods.protocl import ProtoCL, as_published
@@ -187,3 +187,8 @@ def test_the_answers_are_what_their_runs_give():
     assert f"between {union.min():.1f} and {union.max():.1f} %" in said
     once = last(evidence_mode="recompute_each_epoch")
     assert once[-2:] == pytest.approx([29, 29], abs=1) and once[:-2] == pytest.approx([5] * 8, abs=1) and "29 %" in said
+    scores = {}
+    for prior in ("counts", "uniform"):
+        one = Selection(scenario="class_incremental", rows=("protocl",), changes={"class_prior": prior})
+        scores[prior] = tables.by_seed(sweep.run(one))["protocl"].mean()
+    assert abs(scores["counts"] - scores["uniform"]) < 1

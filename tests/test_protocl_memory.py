@@ -91,6 +91,12 @@ def test_the_figure_is_reproduced_if_no_step_goes_down(finals, verdict):
     assert judged.verdict == verdict and f"{finals[-1] - 0.2:.1f} %" in judged.ours
 
 
+def test_fewer_epochs_than_the_papers_are_a_caveat():
+    (claim,) = (claim for claim in paper.claims() if claim.name == "memory")
+    judged = claim.judged()
+    assert judged.verdict == "with a caveat" and judged.ours.endswith("6 of 50 epochs")
+
+
 def test_a_table_has_a_line_for_every_size_run_or_not(monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "RESULTS", tmp_path)
     shown, more = memory.shown("split_mnist")

@@ -219,7 +219,18 @@ def numbers() -> dict[str, str]:
             cited[f"{task}_{name}"] = "not run yet" if last is None else f"{last[at].mean():.1f} %"
         nats = None if there is None else math.log(spread(there).mean)
         cited[f"nats_{name}"] = "not run yet" if nats is None else f"{nats:.1f} nats"
+    cited["own_ratio"] = f"{_own_ratio(found[UNION]):.1f}" if UNION in found else "not run yet"
     return cited | {"verdict": paper.verdict("Dirichlet parameters")}
+
+
+def _own_ratio(alpha: NDArray) -> float:
+    """How many points the largest class has for one of the smallest: by what its own task adds to the counts."""
+    before = np.concatenate([np.zeros_like(alpha[:, :1]), alpha], axis=1)[0]
+    num_tasks = NUM_TASKS[DATASET]
+    ends = np.arange(num_tasks + 1) * alpha.shape[1] // num_tasks
+    task = np.arange(alpha.shape[-1]) * num_tasks // alpha.shape[-1]
+    own = before[ends[task + 1], np.arange(len(task))] - before[ends[task], np.arange(len(task))]
+    return float(own.max() / own.min())
 
 
 # --- what is claimed
