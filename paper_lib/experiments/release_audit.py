@@ -292,12 +292,12 @@ def stored_heads() -> pd.DataFrame:
 
 
 def _dropout_costs(table: pd.DataFrame) -> Judgement:
-    parts = dict(tuple(table.groupby(table["changes"].fillna(""), observed=True)))
-    base = tables.by_seed(parts.pop(""))[ROW]
-    moved = {changes: float((tables.by_seed(part)[ROW] - base).dropna().mean()) for changes, part in parts.items()}
-    words = (f"{changes}: {x:+.1f}" for changes, x in sorted(moved.items(), key=lambda item: item[1]))
-    costs = [changes for changes, x in moved.items() if x < -1]
-    return holds(costs == ["predict_with_dropout=True"], "; ".join(words) + " points")
+    named = {sweep.jobs(selection(factor))[0].changes: factor for factor in FACTORS}
+    parts = {named[changes]: part for changes, part in table.groupby(table["changes"].fillna(""), observed=True)}
+    base = tables.by_seed(parts.pop(CORRECTED))[ROW]
+    moved = {factor: float((tables.by_seed(part)[ROW] - base).dropna().mean()) for factor, part in parts.items()}
+    words = (f"{factor}: {x:+.1f}" for factor, x in sorted(moved.items(), key=lambda item: item[1]))
+    return holds([f for f, x in moved.items() if x < -1] == [DROPOUT], "; ".join(words) + " points")
 
 
 def _collapses(table: pd.DataFrame) -> Judgement:
