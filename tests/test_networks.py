@@ -114,8 +114,9 @@ def test_bfloat16_is_float32_but_for_rounding_and_keeps_parameters_and_outputs()
         out.square().sum().backward()
         assert out.dtype == params[0].grad.dtype == torch.float32
         found.append((out, *(p.grad for p in params)))
-    for one, other in zip(*found, strict=True):
-        assert 0 < (one - other).norm() < 0.03 * one.norm()
+    for at, (one, other) in enumerate(zip(*found, strict=True)):
+        # rounding makes other units the largest of their four, so gradients of few images differ more than outputs
+        assert 0 < (one - other).norm() < (0.2 if at else 0.02) * one.norm()
     tapes = [[], []]
     with torch.no_grad():
         for network, tape in zip((exact, rounded), tapes, strict=True):

@@ -30,22 +30,22 @@ ROW, SCENARIO, SEEDS = "protocl", "class_incremental", (0, 1, 2)
 NUM_TASKS = 5
 """Of every data set that the chapter takes."""
 
-CORRECTED, MEMORY = "as corrected", "one memory of as many points, shared out anew"
+CORRECTED, MEMORY = "as corrected", "one memory, shared out anew"
 DROPOUT, JOINT = "dropout stays on in predictions", "the joint predictive is maximised"
 REPEATS = "memory is not repeated"
 COLOURS = {"–": GREEN, "code": VERMILION, "text": BLUE, "neither": GREY}
 
 FACTORS: dict[str, tuple[str, Mapping[str, Any]]] = {
     CORRECTED: ("–", {}),
-    "each place in a batch has its own posterior": ("code", {"posterior": "per_slot"}),
+    "a posterior for each place in a batch": ("code", {"posterior": "per_slot"}),
     DROPOUT: ("code", {"predict_with_dropout": True}),
     "prior concentration is not learned": ("code", {"learn_concentration": False, "alpha_init": 2.181472265498201}),
     MEMORY: ("code", {}),  # the number of points is the data set's
     "partial batches are left out": ("code", {"drop_partial_batches": True}),
     REPEATS: ("text", {"oversample": False}),
     JOINT: ("text", {"loss": "joint"}),
-    "the posterior follows the encoder's step": ("text", {"evidence_after_step": True}),
-    "prototypes are found anew after training": ("neither", {"evidence_mode": "recompute_final"}),
+    "posterior after the encoder's step": ("text", {"evidence_after_step": True}),
+    "prototypes found anew after training": ("neither", {"evidence_mode": "recompute_final"}),
 }
 """Choices in words, who makes them, and the settings that they change."""
 
