@@ -100,11 +100,11 @@ Table(release_audit.shown_heads(release_audit.run_heads(selection)), spec=".1f")
 # **Repeats of the memory help.** The text unites memory and task; the code repeats the memory until it is as large as the
 # task. Without repeats: {glue:text}`repeats_change:+.1f` points.
 #
-# **The leak is small.** The posterior has counted every training point once an epoch, so test labels are a small share of
+# **The leak is small** in the run above. The posterior has counted every training point once an epoch, so test labels are a small share of
 # what it knows. Fewer epochs make the share larger.
 #
-# **The head for a group is not small.** Chosen for a whole task at once, a head is right or wrong for all of its points.
-# Chosen for a point, it is right for fewer than half of them. The paper marks these rows with a star and says that predictive
+# **The head for a group is no small thing.** Chosen for a whole task at once, a head is right or wrong for all of its points.
+# Chosen for a point, on digits it is right for fewer than half of them. The paper marks these rows with a star and says that predictive
 # entropy is used; it does not say that the test points come in groups.
 #
 # ## Try it

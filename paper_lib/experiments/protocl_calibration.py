@@ -16,13 +16,13 @@ nat of negative log-likelihood after the last task. ``rows.py`` states the winne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
 import pandas as pd
 
-from paper_lib.experiments.protocl_tuning import SCENARIO, latin_hypercube, scored
+from paper_lib.experiments.protocl_tuning import SCENARIO, determined, latin_hypercube, scored
 from paper_lib.rows import MNIST_SIZES, ROWS
 from paper_lib.sweep import Selection
 
@@ -108,11 +108,7 @@ def rounds(method: str) -> tuple[str, ...]:
 
 def known(method: str, dataset: str) -> Iterator[Selection]:
     """The selections of all rounds that the stored trials of the rounds before them determine."""
-    for preset in rounds(method):
-        try:
-            yield from selections(method, dataset, preset)
-        except ValueError:  # the round before it has not been run
-            return
+    return determined(rounds(method), partial(selections, method, dataset))
 
 
 @cache

@@ -18,8 +18,8 @@ scored on the test set before the grid was extended to what stands here; the cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -146,9 +146,14 @@ def selections(method: str, dataset: str, preset: str) -> list[Selection]:
 
 def known(method: str, dataset: str) -> Iterator[Selection]:
     """The selections of all rounds that the stored trials of the rounds before them determine."""
-    for preset in (*ROUNDS[method], "final"):
+    return determined((*ROUNDS[method], "final"), partial(selections, method, dataset))
+
+
+def determined(presets: Iterable[str], selections: Callable[[str], list[Selection]]) -> Iterator[Selection]:
+    """The selections of rounds, one after the other, until one needs stored trials that are not there."""
+    for preset in presets:
         try:
-            yield from selections(method, dataset, preset)
+            yield from selections(preset)
         except ValueError:  # a round before it has not been run
             return
 

@@ -11,9 +11,10 @@ for prior. Given the sticks :math:`v` a mask is distributed as in the prior, :ma
 :math:`\mathrm{KL}(z) = 0`; and given the global sticks so are a layer's. All that is paid is their divergence. As
 published, :math:`\mathrm{KL}(z)` compares a point's masks under sticks of the posterior with those under independent
 sticks of the prior, which is above 100 nats where posterior and prior are equal, and :math:`s = 1 / N_t` makes it
-small; layers' sticks are compared likewise. Every task
-has a head over all units, of which its labels name its own. Where the task is not named, a point belongs to the head
-that is most certain of it.
+small; layers' sticks are compared likewise.
+
+Every task has a head over all units, of which its labels name its own. Where the task is not named, a point belongs to
+the head that is most certain of it.
 """
 
 from __future__ import annotations

@@ -41,9 +41,6 @@ NETWORKS_AT_ONCE = 500
 WORTH_COMPILING = 20_000
 """Gradients a task from which on the density is compiled."""
 
-TOLERANCE = {"floor": 1e-3, "shrinkage": 2e-2}
-"""Gain of EM below which it stops, in nats a row: the release's, and one below which shrinkage gains nothing."""
-
 SAMPLING = 0.8
 """Share of a task's progress that is told while it samples, where a density is fitted after."""
 
@@ -166,7 +163,7 @@ class SequentialHMC:
         return densities.GMMSettings(
             **{"covariance": self.covariance, "regularisation": self.regularisation, "holdout": self.holdout},
             **{"max_components": 1 if self.density == "gaussian" else self.max_components},
-            **{"final_rows": self.final_rows, "tolerance": TOLERANCE[self.regularisation]},
+            **{"final_rows": self.final_rows},
         )
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:

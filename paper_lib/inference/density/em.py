@@ -37,6 +37,11 @@ LADDER = (1, 2, 3, 5, 7, 9, 13, 18, 26, 36, 50, 70, 97, 135, 187, 259, 360, 500)
 FLOOR = 1e-6
 """What ``floor`` adds to every variance, and the least variance of a weight that does not vary at all."""
 
+TOLERANCE = {"floor": 1e-3, "shrinkage": 2e-2}
+"""Gain of the mean log density of a row, in nats, below which EM stops: with ``floor`` the release's. On the draws of
+one seed of joint HMC ``shrinkage`` gave the held-out likelihood of a thousandth within 0.02 nats, of some 70, in three
+fifths of the time."""
+
 NUM_FOLDS = 4
 """Of the cross-validation inside ``shrinkage``."""
 
