@@ -10,6 +10,7 @@ VENV     ?= .venv
 PIP_ARGS ?=
 OUT      ?= out
 BIN      := $(VENV)/bin
+RUNS     := $(abspath $(OUT))/runs
 RUN      := $(BIN)/python
 # Changes whenever a dependency or a pin does, so an environment is only touched when it has to be.
 STAMP    := $(VENV)/paper_lib-installed
@@ -18,18 +19,20 @@ STAMP    := $(VENV)/paper_lib-installed
 unexport MPLBACKEND
 # Waiting threads sleep: spinning ones cost more than they gain wherever something else runs as well.
 export OMP_WAIT_POLICY := passive
+# Runs of the code as it is. Records of older code, in a user's own folder, would stand in for it.
+export PAPER_LIB_RUNS := $(RUNS)
 
 .PHONY: reproduce test check install lint book nbval notebooks clean
 .NOTPARALLEL:
 
-reproduce: install
+reproduce: install $(RUNS)/code
 	$(RUN) scripts/notebooks.py run $(OUT)
 	$(RUN) scripts/book.py
 
 test: lint book nbval
 	$(RUN) -m pytest -m "not slow and not browser"
 
-check: book
+check: book $(RUNS)/code
 	$(RUN) -m pytest -m "slow or browser or real_data" -rs
 
 install: $(STAMP)
@@ -41,6 +44,12 @@ $(STAMP): pyproject.toml constraints.txt
 	$(RUN) -m pip check
 	touch $@
 
+# Empty when the package has changed since.
+$(RUNS)/code: $(shell find paper_lib -name '*.py')
+	rm -rf $(RUNS)
+	mkdir -p $(RUNS)
+	touch $@
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,13 +58,13 @@ book: install
 	$(RUN) scripts/book.py
 
 # Every stored notebook runs again, and what it prints must be what is stored.
-nbval: install
+nbval: install $(RUNS)/code
 ifneq ($(wildcard notebooks/*.ipynb),)
 	$(RUN) -m pytest -o addopts= --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg \
 		--nbval-cell-timeout 300 notebooks
 endif
 
-notebooks: install
+notebooks: install $(RUNS)/code
 	$(RUN) scripts/notebooks.py store $(NOTEBOOK)
 
 clean:
