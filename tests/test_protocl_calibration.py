@@ -10,7 +10,7 @@ from paper_lib.experiments import protocl_calibration as calibration
 from paper_lib.methods.protocl import ProtoCL
 from paper_lib.notebook import selection_from
 from paper_lib.plan import load
-from paper_lib.rows import MNISTS, ROWS
+from paper_lib.rows import MNISTS, PROTOCL_CALIBRATED, REPLAY_CALIBRATED, ROWS
 from paper_lib.sweep import Selection, jobs
 
 each_dataset = pytest.mark.parametrize("dataset", MNISTS)
@@ -51,6 +51,16 @@ def test_a_trial_is_what_its_command_line_runs_on_validation_data(method, datase
         assert job.method.memory_per_task == (None if method == "joint" else 200)
         assert isinstance(job.method, ProtoCL) == (method == "protocl")
         assert job.method.batch_size == ROWS[method].settings[dataset]["batch_size"]
+
+
+@each_dataset
+@pytest.mark.parametrize("method", ["protocl", "replay"])
+def test_reported_settings_won_the_final_round(method, dataset):
+    stated = {"protocl": PROTOCL_CALIBRATED, "replay": REPLAY_CALIBRATED}[method][dataset]
+    assert stated == ROWS[f"{method}_calibrated"].settings[dataset] == calibration.best(method, dataset)
+    drawn, final = (calibration.ranking(method, dataset, preset) for preset in ("drawn", "final"))
+    assert set(drawn.trial[: calibration.FINALISTS]) == set(final.trial) and set(final.n) == {2}
+    assert (final.score.diff().dropna() <= 0).all()
 
 
 @each_method
