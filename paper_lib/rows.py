@@ -230,8 +230,8 @@ REPLAY_CALIBRATED = plus(
     },
     **{"dropout": 0.2, "weight_decay": 0.0},
 )
-"""What calibration chose for both by accuracy and likelihood (``experiments/protocl_calibration.py``); on the other data
-sets labels are smoothed and nothing else is changed."""
+"""What calibration chose for both by accuracy and likelihood (``experiments/protocl_calibration.py``); elsewhere labels
+are smoothed and nothing else is changed."""
 BOUNDS = {
     "split_digits": {"hidden": (64, 32), "batch_size": 64, "epochs": 50},
     **plus(MNIST_SIZES, epochs=10),
@@ -343,7 +343,7 @@ def _rows() -> Iterable[Row]:
     memory = partial(Row, quick=MEMORY_QUICK, scenarios=CLASSES_FIRST)
     long, reference = VCL_SETTINGS, plus(VCL_SETTINGS, **FULL_BATCHES)
 
-    yield memory("sgd", sgd, BOUNDS, style=Style("SGD (lower bound)", GREY, None, ":"))
+    yield memory("sgd", sgd, BOUNDS, style=Style("SGD, no memory", GREY, None, ":"))
     yield plain("sgd_single_head", sgd, scenarios=ONE_HEAD, style=Style("SGD, one head", ORANGE, "o", "-"))
     yield plain(
         "sgd_single_head_long",
@@ -490,16 +490,14 @@ def _rows() -> Iterable[Row]:
         plus(REPLAY, label_smoothing=0.1) | REPLAY_CALIBRATED,
         style=Style("replay, calibrated", VERMILION, "*", "--"),
     )
-    yield memory("joint", joint, BOUNDS, style=Style("joint training (upper bound)", BLACK, None, "--"))
+    yield memory("joint", joint, BOUNDS, style=Style("joint training", BLACK, None, "--"))
     yield plain(
         "joint_unit",
         joint,
         scenarios=ANY,
-        style=Style("joint training, pixels in [0, 1] (upper bound)", BLACK, "x", "--"),
+        style=Style("joint training, inputs not standardised", BLACK, "x", "--"),
     )
-    yield plain(
-        "single_task", single_task, scenarios=ANY, style=Style("a network a task (upper bound)", GREY, None, "-.")
-    )
+    yield plain("single_task", single_task, scenarios=ANY, style=Style("a network a task", GREY, None, "-."))
     hmc = partial(Row, quick=HMC_QUICK, scenarios=("domain_incremental",), exhibits=("hmc",))
     for name, make, settings, style in (
         ("hmc", SequentialHMC, HMC_TEXT, Style("HMC, a GMM handed on", VERMILION, "o", "-")),
