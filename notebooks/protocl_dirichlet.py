@@ -56,7 +56,7 @@ plots.concentrations(protocl_dirichlet.run(selection), NUM_TASKS[selection.datas
 # Split-MNIST, ten seeds, four ways to count. Only the order of the labels matters, so the rows of Table 1 are counted again
 # without training. "As published" is the release's: counts of 50 epochs, memory repeated until old
 # and new points are 1:1. "Corrected" is the tuned {term}`ProtoCL`, which multiplies earlier counts by 0.999 in every step.
-# The third forgets nothing. The fourth takes the union of the task and the memory as Algorithm 1 prints it, each point once
+# The third keeps earlier counts whole. The fourth takes the union of the task and the memory as Algorithm 1 prints it, each point once
 # an epoch. Shares are called roughly equal if the largest is at most 1.5 times the smallest; the digits' own numbers of
 # training points differ by a factor of {glue:text}`own_ratio`.
 
@@ -88,14 +88,19 @@ Table(tables.verdicts(protocl_dirichlet.CLAIMS))
 # times: 3.08 for the first of five tasks, 1 for the last. Longer training changes nothing in this ratio, as every epoch
 # counts again.
 #
+# :::{margin}
+# The sum is a harmonic number. With ten tasks a class of the first would be counted 3.83 times as often as one of the
+# last: the imbalance grows like the logarithm of the number of tasks.
+# :::
+#
 # **The caption holds for Algorithm 1 as printed.** There the task is united with 200 points of each earlier one, and each is
 # shown once an epoch. A class of the first task then gets 4 × 100 points on top of its 6,000, and the ratio of the largest to
 # the smallest share is {glue:text}`ratio_union`. Its authors' code repeats the memory, and the caption may have been written
 # for the algorithm. The figure itself comes without numbers.
 #
-# **Tuned forgetting turns it round.** ProtoCL as tuned here multiplies counts by 0.999 in every step, so they reach back
+# **Tuned decay of counts turns it round.** ProtoCL as tuned here multiplies counts by 0.999 in every step, so they reach back
 # about a thousand steps, less than the last task. Its two classes end at {glue:text}`last_corrected` each, those of the
-# first task at {glue:text}`first_corrected`. Without forgetting, the corrected counts end as the published ones do, with a
+# first task at {glue:text}`first_corrected`. Without decay, the corrected counts end as the published ones do, with a
 # ratio of {glue:text}`ratio_unforgotten`.
 #
 # **What it does to predictions.** The likeliest class is favoured over the least likely one by the logarithm of their
@@ -110,7 +115,8 @@ Table(tables.verdicts(protocl_dirichlet.CLAIMS))
 # 1. Set `forget = 0.99`. Which classes are likely then?
 #
 # :::{dropdown} Answer
-# Those of the last task, at 23 % each. Counts reach back a hundred steps, of which half show the last task's points.
+# Those of the last task, at 23 % each. Counts reach back about a hundred steps. In each of them half of the points are of
+# the last task, so each of its two classes has about a quarter.
 # :::
 #
 # 2. Set `oversample = False` and `memory_per_task = 5`. Does the caption hold?

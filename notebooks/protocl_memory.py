@@ -11,7 +11,7 @@
 #
 # :::{admonition} Answer
 # :class: tip
-# **The paper:** ProtoCL's accuracy on Split-MNIST grows with the memory, from 33.25 ± 0.15 % without one to 93.73 ± 1.05 % with 1,000 points (Figure 7, Sec. 6).\
+# **The paper:** ProtoCL's accuracy on Split-MNIST grows with the memory, from 33.25 ± 0.15 % without one (Sec. 6) to 93.73 ± 1.05 % with 1,000 points (Table 1); Figure 7 shows the sizes between.\
 # **Here:** its triangle mean grows from {glue:text}`triangle_protocl_0` to {glue:text}`triangle_protocl_1000`, its final accuracy from {glue:text}`final_protocl_0` to {glue:text}`final_protocl_1000` (5 seeds).\
 # **Verdict:** {glue:text}`verdict`. Plain replay of 1,000 points ends at {glue:text}`final_replay_1000`.
 # :::

@@ -16,9 +16,9 @@
 # **Verdict:** holds exactly wherever the posterior is exact.
 # :::
 #
-# **Question.** What is a learner of many tasks asked, and which networks can answer? And does it lose anything if it
-# sees the tasks one after another? Appendix A of {cite:p}`kessler2023sequential` follows {cite:t}`vandeven2019three` on the
-# first; Section 2.1 answers the second with Bayes' rule,
+# **Question.** What is a learner of many {term}`tasks <task>` asked, and which networks can answer? And does a learner
+# lose anything if it sees the tasks one after another? Appendix A of {cite:p}`kessler2023sequential` follows
+# {cite:t}`vandeven2019three` on the first of these questions; Section 2.1 answers the second with Bayes' rule,
 #
 # $$p(\theta \,|\, \mathcal{D}_{1:t}) = \frac{p(\mathcal{D}_t \,|\, \theta)\; p(\theta \,|\, \mathcal{D}_{1:t-1})}{p(\mathcal{D}_t \,|\, \mathcal{D}_{1:t-1})}.$$
 #
@@ -57,23 +57,25 @@ Markdown(scenarios.findings(result.recursion))
 # %% [markdown]
 # ## The same images, three questions
 #
-# The paper's Figure A1. Only the class-incremental question tells all four classes apart. Only the task-incremental
-# question is helped by the name of the task.
+# The paper's Figure A1. Only the class-incremental question tells all four classes apart
+# ({term}`class-incremental learning`). Only the task-incremental question is helped by the name of the task
+# ({term}`task-incremental learning`). In the domain-incremental question all tasks share
+# their labels, and the task is hidden ({term}`domain-incremental learning`).
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Two tasks of two classes each, and the label that each scenario asks for. The images are the same; the question is not.", "name": "fig-scenarios-questions"}, "image": {"alt": "Table of images: two tasks, two classes each, with the label to predict in three scenarios. Task-incremental: y is 0 or 1 and the task is named. Domain-incremental: y is 0 or 1 and the task is hidden. Class-incremental: y is 0, 1, 2 or 3 and the task is hidden."}}
 figure = schematics.scenarios(*result.examples)
 figure
 
 # %% [markdown]
-# Output units that compete with one another form a head. For five tasks of two classes, as in Split-MNIST, the
+# Output units that compete with one another form a {term}`head`. For five tasks of two classes, as in Split-MNIST, the
 # scenarios need these:
 
 # %% tags=["hide-input"]
 Table(result.heads)
 
 # %% [markdown]
-# A layout of heads can serve a scenario if it needs no name that is withheld and if classes that must be told apart have
-# units of their own:
+# A layout of heads can serve a scenario if it needs no name that is withheld and if classes that must be told apart
+# have units of their own:
 
 # %% tags=["hide-input"]
 Table(result.layouts)
@@ -82,7 +84,8 @@ Table(result.layouts)
 # ## Where the posterior is not exact
 #
 # For neural networks neither the posterior nor the evidence has a closed form. The paper's Figure 2 shows its
-# substitute: draw samples from the posterior, fit a density to them and take that density as the prior of the next task.
+# substitute: draw samples from the posterior, fit a density to them and take that density as the prior of the next
+# task.
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Three tasks, a row each. Hamiltonian Monte Carlo (HMC) draws from the posterior on the right; a mixture of Gaussians fitted to the draws is the prior of the next row.", "name": "fig-scenarios-propagation"}, "image": {"alt": "Three rows of two panels, a row a task. On the left a prior as a shaded density, on the right samples of the posterior. An arrow labelled HMC leads from left to right, and an arrow labelled fit a density leads from the samples to the prior of the next row."}}
 figure = schematics.hmc_propagation()
@@ -95,11 +98,12 @@ figure
 # batch computation to rounding error. The tests compare them with least squares and with the joint density of all
 # targets.
 #
-# **Heads are not part of Bayes' rule.** A head a task cannot answer without the task's name, so it serves the first scenario alone.
-# A head with a unit a class can also answer the two easier questions; the reverse does not hold.
+# **Heads are not part of Bayes' rule.** A head a task cannot answer without the task's name, so such heads serve the
+# first scenario alone. A head with a unit a class can also answer the two easier questions; the reverse does not hold.
 #
-# **What is lost in practice** is lost by the density in {numref}`fig-scenarios-propagation`: what the fit leaves out, no
-# later task can bring back. The figure draws its samples on a grid, so it shows the idea and not HMC's errors.
+# **What is lost in practice** is lost by the density in {numref}`fig-scenarios-propagation`: what the fit leaves out,
+# no later task can bring back. The figure draws its samples on a grid, so it shows the idea and not the errors of
+# {term}`HMC`.
 #
 # ## Try it
 #
@@ -113,8 +117,8 @@ figure
 # 2. Set `num_tasks = 50` and `num_points = 1`. Does the last posterior change?
 #
 # :::{dropdown} Answer
-# No. The points and their noise are the same 50 values, dealt to 50 tasks instead of five. Intercept, slope and total log evidence
-# (-36.78 nats) are the same.
+# No. The points and their noise are the same 50 values, dealt to 50 tasks instead of five. Intercept, slope and total
+# log evidence (-36.78 nats) are the same.
 # :::
 #
 # 3. Set `num_tasks = 1`. What do the bars show?

@@ -21,9 +21,18 @@
 #
 # $$P_5(\text{as published, one factor changed}) \quad\text{against}\quad P_5(\text{as published}).$$
 #
-# As published, a rejection in the {term}`warm-up` sends a chain back to its start; all chains start at one network on
-# every task; the starting points are kept among the draws; the mixture's size is chosen on rows of the same chains and the
-# mixture fitted to 3,750 of 16,000 rows, with 1e-6 added to variances; and one chain predicts, by its mean logit.
+# The released code differs from the text, or from what the text leaves open, in seven ways:
+#
+# - A rejection in the {term}`warm-up` sends a chain back to its start.
+# - The starting points are kept among the draws.
+# - All chains start at one network on every task.
+# - The mixture's size is chosen on draws of the same chains, not on whole chains.
+# - The mixture is fitted to 3,750 of 16,000 draws of the weights ("rows").
+# - 1e-6 is added to variances, where shrinkage would keep components from collapsing.
+# - One chain predicts, by its mean logit.
+#
+# "All corrected" changes the first three and the last three, and lets the step size and masses adapt. Choosing components
+# on whole chains has a line of its own.
 
 # %% tags=["hide-input"]
 from myst_nb import glue
@@ -50,7 +59,8 @@ plots.factors(why_hmc_forgets.run(selection))
 # ## At the paper's scale
 #
 # Pan et al.'s set, 80 points a blob, 20 chains, five tasks, three seeds. A {term}`fitted density counts` if its draws are
-# within a point of HMC's on the task just learned; where half of them fail, the verdict is "density failed" and not "forgets".
+# within a point of HMC's on the task just learned; where at least half of them fail, the verdict is "density failed"
+# and not "forgets".
 
 # %% tags=["hide-input"]
 found = why_hmc_forgets.stored()
@@ -104,6 +114,7 @@ Table(tables.verdicts(why_hmc_forgets.CLAIMS))
 #
 # :::{dropdown} Answer
 # 4,996 iterations of 20 gradients on five tasks, so 499,600 for each of the 20 chains, and as many of the prior's density.
+# (The first of 800 kept draws is the start, so 1,001 iterations of warm-up and 799 times 5 run a trajectory.)
 # :::
 #
 # 3. Set `num_chains = 2`. Does a Gaussian fitted to one chain, the other held out, hand on more?

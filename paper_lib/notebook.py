@@ -203,9 +203,22 @@ def _written(frame: pd.DataFrame, spec: str) -> pd.DataFrame:
     return named.map(cell)
 
 
+ABBREVIATIONS = {
+    "NLL": "mean negative log-likelihood of the test points after the last task, nats a point",
+    "ECE": "expected calibration error after the last task, from 0 to 1",
+    "s a seed": "seconds of one seed's run",
+    "GB": "peak memory of the process",
+    "when learned": "accuracy on each task just after it was learned, percent",
+    "diverged": "seeds whose training diverged",
+}
+"""Headers that a table tells in full where a pointer rests on them."""
+
+
 def _html(frame: pd.DataFrame) -> str:
     """A table that a narrow page scrolls by itself, with headers that a screen reader tells."""
     html = frame.to_html(index=False, border=0, classes="dataframe", justify="left").replace("<th>", '<th scope="col">')
+    for name, words in ABBREVIATIONS.items():
+        html = html.replace(f">{name}</th>", f'><abbr title="{words}">{name}</abbr></th>')
     html = re.sub(r"[\d.]+ ± [\d.]+", lambda pair: f'<span class="spread">{pair[0]}</span>', html)
     html = html.replace("± ", "±&nbsp;")
     return f'<div class="table" tabindex="0" role="region" aria-label="table">{html}</div>'

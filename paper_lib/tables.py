@@ -228,10 +228,11 @@ def judge_number(
     """
     if math.isnan(paper.value):
         return Judgement("", "")
-    if final.n < num_seeds:
-        return Judgement("not comparable", f"reduced: {final.n} seed{'s' * (final.n > 1)}")
+    reduced = [f"{final.n} seed{'s' * (final.n > 1)}"] * (final.n < num_seeds)
     if paper.epochs and epochs is not None and epochs < paper.epochs:
-        return Judgement("not comparable", f"reduced: {epochs} of {paper.epochs} epochs")
+        reduced.append(f"{epochs} of {paper.epochs} epochs")
+    if reduced:
+        return Judgement("not comparable", f"reduced: {', '.join(reduced)}")
     if paper.margin > LARGEST_SE:
         return Judgement("not comparable", "uninformative ±")
     readings = [("", final), (" as a triangle mean", triangle)]

@@ -12,7 +12,7 @@ from paper_lib.experiments import (
     vcl_toy_tuning,
     why_hmc_forgets,
 )
-from paper_lib.paper import SEEDS
+from paper_lib.paper import REDUCED, SEEDS
 from paper_lib.plan import apart, shown
 from paper_lib.rows import CIFARS, MNISTS, ROWS, TOYS
 from paper_lib.sweep import Selection
@@ -34,6 +34,7 @@ BESIDE = [
 SELECTIONS = [
     *apart([*shown("paper", range(SEEDS), DATASETS), *protocl_memory.selections()]),
     *BESIDE,
+    *REDUCED,
     *why_hmc_forgets.selections(),
     *release_audit.selections(),
     *(vcl_toy_tuning.selection(d, trial) for d in TOYS for trial in range(len(vcl_toy_tuning.TRIALS))),

@@ -56,7 +56,7 @@ def test_two_panels_share_their_rows_and_leave_out_what_was_not_run():
     assert [len(ax.containers) for ax in figure.axes] >= [4, 2]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
         "ProtoCL",
-        "joint training\n(upper bound)",
+        "joint training",
     ]
     assert figure.axes[1].get_title() == "b,\n3 seeds"
 
@@ -88,7 +88,8 @@ def test_a_table_without_printed_numbers_has_no_column_of_them():
 
 def test_the_source_of_a_table_is_its_command_and_its_provenance():
     command, words = tables.source(protocl.stored("split_mnist")).splitlines()
-    rows = "sgd,protocl,protocl_paper_epochs,protocl_as_published,protocl_no_memory,replay,joint"
+    rows = "sgd,protocl,protocl_paper_epochs,protocl_calibrated,protocl_as_published,protocl_no_memory"
+    rows += ",replay,replay_calibrated,joint"
     assert command == (
         f"`paper-lib run dataset=split_mnist scenario=class_incremental preset=paper seeds=0:10 rows={rows}`"
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import notebooks
+import numpy as np
 import pytest
 
 from paper_lib.analysis import errata, misspecification, protocl_derivation, scenarios, weight_filter
@@ -26,6 +28,15 @@ def first_task(**changes: object) -> dict[str, tuple[float, float]]:
     return {model: (mean[model, 1], mean[model, 2]) for model in ("line", "experts")}
 
 
+def held_lines(num_seeds: int) -> list[tuple[float, float]]:
+    """Intercept and slope of the line after each task, with a prior of variance 0.001; means over data sets."""
+    held, means = misspecification.Config(prior_var=0.001), []
+    for seed in range(num_seeds):
+        curves = misspecification.run(replace(held, seeds=(seed,), num_restarts=1, num_iterations=1)).curves
+        means.append([c.mean[[120, 220]] for c in curves if c.model == "line"])  # at x = 0 and x = 1
+    return [(at_0, at_1 - at_0) for at_0, at_1 in np.mean(means, axis=0)]
+
+
 def test_scenarios():
     def sds(**changes: object) -> str:
         last = scenarios.recursion(scenarios.Config(**changes)).sequential.cov[-1]
@@ -38,14 +49,19 @@ def test_scenarios():
 
 
 def test_misspecification():
-    before, after = first_task()["line"]
-    said("misspecification", f"rises from {before:.3f} to {after:.3f}")
+    cited = misspecification.numbers(misspecification.run(misspecification.Config()).scores)
+    assert (cited["line_before"], cited["line_after"]) == pytest.approx(first_task()["line"])
+    said("misspecification", "rises from {glue:text}`line_before:.3f` to {glue:text}`line_after:.3f`")
+    said("misspecification", f"tends to 0.010 + 1/12 = {0.01 + 1 / 12:.3f}")
     one = first_task(num_experts=1, seeds=(0, 1, 2))
     assert one["experts"][1] == pytest.approx(one["line"][1], abs=0.001)
     noisy = first_task(noise_precision=1.0, seeds=(0, 1, 2))["line"]
     said("misspecification", f"goes from {noisy[0]:.2f} to {noisy[1]:.2f}")
     held = first_task(prior_var=0.001, seeds=(0, 1, 2))["line"]
     said("misspecification", f"is {held[0]:.3f} before task 2 and {held[1]:.3f} after it")
+    (intercept, slope), (_, end) = held_lines(3)
+    said("misspecification", f"reach {intercept:.2f} but holds the slope near {slope:.1f}")
+    assert abs(end) < 0.05
 
 
 def test_protocl_derivation():
@@ -53,8 +69,11 @@ def test_protocl_derivation():
         last = protocl_derivation.swap(protocl_derivation.Config(**changes)).iloc[-1]
         return last.exact - last["product"]
 
-    last = protocl_derivation.swap(protocl_derivation.Config()).iloc[-1]
-    said("protocl_derivation", f"64 points score {last['product']:.1f} for {last.exact:.1f} nats each")
+    result = protocl_derivation.run(protocl_derivation.Config(num_urns=1000, num_draws=100))
+    last, cited = result.swap.iloc[-1], protocl_derivation.numbers(result)
+    assert cited == {"num_shared": "64", "exact": last.exact, "product": last["product"]}
+    assert last.exact - last["product"] == pytest.approx(gap())
+    said("protocl_derivation", "{glue:text}`product:.1f` nats a point; the exact integral is {glue:text}`exact:.1f`")
     said("protocl_derivation", f"from {gap():.0f} nats a point to {gap(noise_var=1.0):.0f}.")
     said("protocl_derivation", f"the gap is {gap(precision=100.0):.1f} nats")
     configs = [protocl_derivation.Config(concentration=c) for c in (100.0, 0.78)]
@@ -81,8 +100,12 @@ def test_task_imbalance():
         result = weight_filter.run(weight_filter.Config(**changes))
         return [list(table[table.ratio == 1].error) for table in (result.pairs, result.drifting)]
 
-    said("task_imbalance", f"errs by {weight_filter.one_weight((50,), 10).error.iloc[-1]:.2f} of 1")
+    said("task_imbalance", f"moves {100 * weight_filter.one_weight((50,), 10).error.iloc[-1]:.0f} % of the way")
+    drifting = weight_filter.run(weight_filter.Config()).drifting
+    said("task_imbalance", f"levels off near {drifting.error[drifting.num_first == 250].iloc[-1]:.2f} and not at 1")
     said("task_imbalance", f"({equal()[0][2]:.2f} of 1 at equal sizes and 60°)")
+    along = weight_filter.two_weights(60, "independent", 50, 1, from_axis=0.0).error.iloc[-1]
+    assert along < 0.001 and (weight_filter.two_weights(60, "full", 50, 1).error.iloc[-1]) < 0.001
     (_, full, independent), _ = equal(degrees=30.0)
     assert full < 0.001
     said("task_imbalance", f"at equal sizes the error is {independent:.2f}, as for one weight")

@@ -5,7 +5,13 @@ import pytest
 import torch
 
 from paper_lib.analysis.protocl_derivation import Config, joint_log_density, run
-from paper_lib.inference.gaussian import Prototypes, condition_prototypes, prototype_log_density
+from paper_lib.inference.gaussian import (
+    Prototypes,
+    condition_dirichlet,
+    condition_prototypes,
+    dirichlet_log_predictive,
+    prototype_log_density,
+)
 from paper_lib.rng import generator
 
 
@@ -40,6 +46,18 @@ def test_chain_rule_gives_the_joint_density():
         state = condition_prototypes(state, torch.ones(1).double(), point[None], 0.05)
     precision = torch.tensor([0.7]).double().item()
     assert chain == pytest.approx(joint_log_density(z, precision, 0.05), rel=1e-9)
+
+
+def test_labels_of_two_classes_share_their_probabilities():
+    """M4: already for one point of each of two classes the product over labels is not their joint probability."""
+    alpha = torch.tensor([0.5, 1.0, 2.0]).double()
+    first = dirichlet_log_predictive(alpha)
+    second = dirichlet_log_predictive(condition_dirichlet(alpha, torch.tensor([1.0, 0.0, 0.0]).double()))
+    joint = (first[0] + second[1]).exp().item()
+    drawn = np.random.default_rng(0).dirichlet(alpha.numpy(), 200_000)
+    assert joint == pytest.approx(0.5 * 1.0 / (3.5 * 4.5))
+    assert joint == pytest.approx((drawn[:, 0] * drawn[:, 1]).mean(), rel=0.02)
+    assert (first[0] + first[1]).exp().item() > 1.2 * joint
 
 
 @pytest.mark.parametrize("bad", [{"num_classes": 0}, {"dims": ()}, {"noise_var": 0.0}])

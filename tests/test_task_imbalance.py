@@ -116,6 +116,25 @@ def test_effect_is_the_paired_change_between_ends_and_equal_sizes():
             np.testing.assert_allclose(effect[end + name], change)
 
 
+def test_numbers_of_the_prose_are_those_of_the_stored_runs():
+    scores, said = ti.by_design(ti.stored(), "paper"), ti.numbers()
+    equal = scores[(scores.ratio == 1) & (scores.design == ti.SMALLER_FIRST)].groupby("row").forgetting.mean() * 100
+    assert said["equal_sgd"] == pytest.approx(equal["sgd"]) and said["equal_vcl"] == pytest.approx(equal["vcl"])
+    sgd = scores[(scores.row == "sgd") & (scores.design == ti.SAME_UPDATES)].groupby("ratio").forgetting.mean()
+    assert said["change_sgd"] == pytest.approx(100 * (sgd[10.0] - sgd[1.0]))
+    joint = 100 * scores[scores.row == "joint"].groupby(["design", "ratio"]).forgetting.mean().unstack()
+    assert said["joint_most"] == pytest.approx(joint.max().max())
+    rises = joint[10.0] - joint[1.0]
+    assert said["joint_rise_least"] == pytest.approx(rises.min())
+    assert said["joint_rise_most"] == pytest.approx(rises.max())
+
+
+def test_the_command_below_the_table_runs_what_is_stored():
+    command, provenance = ti.source().splitlines()
+    assert command == "`paper-lib run task_imbalance dataset=split_mnist preset=paper seeds=0:5`"
+    assert provenance.startswith("5 seeds a row")
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

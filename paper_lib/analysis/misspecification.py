@@ -36,6 +36,12 @@ EXCESS_LIMIT = 1 / 12
 """Excess squared error of the line for both tasks, on each, for many points: the variance of x on an interval of 1."""
 
 
+MODELS = ("line", "experts")
+
+SOURCE = "`papermill notebooks/misspecification.ipynb out.ipynb`\n`python -m pytest tests/test_misspecification.py`"
+"""What recomputes the chapter's table, and what holds its claims."""
+
+
 @dataclass(frozen=True)
 class Config:
     """Settings; the paper states none of them.
@@ -166,20 +172,34 @@ def summarise(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"average_performance": average, "forgetting": wide[1, 1] - wide[2, 1]}).reset_index()
 
 
-def findings(result: Result, config: Config) -> str:
-    """What a run shows on task 1, in Markdown."""
-    first = result.scores[result.scores.task_tested == 1].groupby(["model", "metric", "task_trained"]).value.mean()
-    lines = []
-    for model, name in (("line", "line"), ("experts", "mixture")):
-        mse, log_likelihood = first[model, "mse"], first[model, "log_likelihood"]
-        lines.append(
-            f"- the {name}'s squared error from {mse[1]:.3f} to {mse[2]:.3f}, its log likelihood from "
-            f"{log_likelihood[1]:.2f} to {log_likelihood[2]:.2f} nats a point"
-        )
-    return (
-        f"In this run ({config.num_points} points a task, noise of variance {1 / config.noise_precision:.3g}) learning "
-        f"task 2 changes, on task 1,\n\n{lines[0]};\n{lines[1]}."
-    )
+def on_task_1(scores: pd.DataFrame) -> pd.DataFrame:
+    """Each model's scores on task 1 before and after task 2, and how much worse they became; means over data sets.
+
+    Returns:
+        Columns ``before, after, forgetting``, indexed by ``metric`` and ``model``.
+    """
+    first = scores[(scores.task_tested == 1) & (scores.model != "single_task")]
+    by = first.groupby(["metric", "model", "task_trained"]).value.mean().unstack()
+    sign = np.where(by.index.get_level_values("metric") == "mse", 1.0, -1.0)
+    return pd.DataFrame({"before": by[1], "after": by[2], "forgetting": sign * (by[2] - by[1])})
+
+
+def shown(scores: pd.DataFrame) -> pd.DataFrame:
+    """``on_task_1`` to be read."""
+    by, lines = on_task_1(scores), {}
+    for metric, name, digits in (("mse", "squared error", 3), ("log_likelihood", "log likelihood (nats a point)", 2)):
+        for model, called in zip(MODELS, ("line", "mixture"), strict=True):
+            values = by.loc[metric, model].round(digits) + 0.0  # no minus before a zero
+            lines[f"{called}, {name}"] = [f"{value:.{digits}f}" for value in values]
+    columns = ["after task 1", "after task 2", "forgetting"]
+    return pd.DataFrame.from_dict(lines, orient="index", columns=columns).rename_axis(index="on task 1")
+
+
+def numbers(scores: pd.DataFrame) -> dict[str, float]:
+    """What the chapter's prose cites of ``on_task_1``: ``MODEL_COLUMN``, and ``MODEL_nats`` forgotten a point."""
+    by = on_task_1(scores)
+    cited = {f"{model}_{name}": float(value) for model in MODELS for name, value in by.loc["mse", model].items()}
+    return cited | {f"{model}_nats": float(by.forgetting["log_likelihood", model]) for model in MODELS}
 
 
 def excess_error(config: Config, num_points: tuple[int, ...], noise_precisions: tuple[float, ...]) -> pd.DataFrame:

@@ -122,6 +122,12 @@ def findings(result: Result) -> str:
     )
 
 
+def numbers(result: Result) -> dict[str, float | str]:
+    """What the chapter's prose cites: how many points share a prototype at most, and nats a point for so many."""
+    last = result.swap.iloc[-1]
+    return {"num_shared": f"{last.num_points:g}", "exact": float(last.exact), "product": float(last["product"])}
+
+
 def urn(config: Config) -> pd.DataFrame:
     """Share of each colour in the draw after ``num_labels`` balls of the last colour, and the closed form.
 

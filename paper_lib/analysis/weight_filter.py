@@ -130,6 +130,7 @@ def two_weights(
     max_ratio: float,
     noise_var: float = 1.0,
     prior_var: float = 100.0,
+    from_axis: float = 20.0,
 ) -> pd.DataFrame:
     """What two weights remember of task 1, if the tasks read them out along different directions.
 
@@ -140,12 +141,14 @@ def two_weights(
         max_ratio: points of task 2 come in until they are so many times those of task 1.
         noise_var: variance of an observation.
         prior_var: variance of each weight before any data, about 0.
+        from_axis: angle in degrees from the first weight's axis to the gradient of task 1; counts for independent
+            weights alone.
 
     Returns:
         Columns ``num_second, ratio, error``, ``error`` as ``one_weight``'s for the output of task 1.
     """
     one_of("covariance", covariance, ("full", "independent"))
-    angles = torch.deg2rad(torch.tensor([20.0, 20.0 + degrees], dtype=F64))
+    angles = torch.deg2rad(torch.tensor([from_axis, from_axis + degrees], dtype=F64))
     gradients = torch.stack([angles.cos(), angles.sin()], dim=1)
     state = Gaussian(torch.zeros(2, dtype=F64), prior_var * torch.eye(2, dtype=F64))
     noise = noise_var * torch.eye(1, dtype=F64)

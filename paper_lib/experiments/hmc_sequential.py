@@ -146,7 +146,7 @@ def shown(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     columns, more = tables.side_by_side(tables.comparison(table, (), there), paper.label)
     gate = gates(table)
     columns["converged"] = [f"{gate.passed[r]} of {gate.n[r]}" if r in gate.index else "–" for r in there]
-    columns["verdict"] = [verdict(table, row) if row in SAMPLED else "–" for row in there]
+    columns["verdict"] = [verdict(table, row) + _few(table, (row,)) if row in SAMPLED else "–" for row in there]
     missing = [paper.label(row) for row in SAMPLED if row not in there]
     empty = pd.DataFrame("–", index=pd.Index(missing, name="method"), columns=columns.columns)
     return pd.concat([columns, empty.assign(verdict="not run yet")]), more
@@ -154,19 +154,37 @@ def shown(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def shown_gates(table: pd.DataFrame) -> pd.DataFrame:
     """``gates`` as a chapter shows it; nothing where nothing has been run."""
-    return gates(table).reindex(columns=GATE_COLUMNS).rename(index=paper.label).rename_axis(index="method").round(3)
+    found = gates(table).reindex(columns=GATE_COLUMNS).rename(index=paper.label).rename_axis(index="method").round(3)
+    return found.rename(columns={"passed": "gates passed", "n": "gates (seeds × tasks)"})
 
 
 def numbers(dataset: str) -> dict[str, str]:
     """What the chapters' answers cite, as words, also where nothing has been run yet."""
     table, cited = stored(dataset), {"bayes": f"{bayes_accuracy(dataset):.2f} %"}
-    final = tables.by_seed(table)
+    final, gate = tables.by_seed(table), gates(table)
     for row in (*SAMPLED, *BESIDE):
         seeds = final.get(row)
         cited[row] = "not run yet" if seeds is None else f"{seeds.mean():.1f} % (n = {len(seeds)})"
         if row in SAMPLED:
             cited[f"{row}_verdict"] = verdict(table, row)
+            cited[f"{row}_gate"] = f"{gate.passed[row]} of {gate.n[row]}" if row in gate.index else "not run yet"
+    for row in HANDED_ON:
+        cited |= _draws(table[table["row"] == row], row)
     return cited
+
+
+def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
+    """How often draws of HMC and of the density are right on the task just learned, and the components, in words."""
+    lines = told(table, "density_accuracy", "accuracy", "num_components")
+    names = ("draws_right", "density_right", "draws_least", "components")
+    if lines.empty:
+        return {f"{row}_{name}": "not run yet" for name in names}
+    by_task = 100 * lines.groupby("task")[["accuracy", "density_accuracy"]].mean()
+    count = lines.num_components.median()
+    words = {name: f"{by.min():.0f} to {by.max():.0f} %" for name, by in by_task.items()}
+    found = (words["accuracy"], words["density_accuracy"], f"{by_task.accuracy.min():.0f} %")
+    counted = f"{count:.0f} component{'s' if count > 1 else ''}"
+    return {f"{row}_{name}": word for name, word in zip(names, (*found, counted), strict=True)}
 
 
 # --- what the paper and the chapters say

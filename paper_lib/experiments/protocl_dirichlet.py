@@ -37,7 +37,7 @@ PUBLISHED, CORRECTED = "as published", "corrected"
 WAYS: dict[str, tuple[str, Mapping[str, Any]]] = {
     PUBLISHED: ("protocl_as_published", {}),
     CORRECTED: ("protocl", {}),
-    "corrected, nothing forgotten": ("protocl", {"forget": 1.0}),
+    "corrected, no decay": ("protocl", {"forget": 1.0}),
     "plain union (Alg. 1)": ("protocl", {"forget": 1.0, "oversample": False}),
 }
 """Ways to count, with their rows and what is changed in them."""
@@ -139,7 +139,7 @@ def stored() -> dict[str, NDArray]:
 
 def drawn() -> dict[str, NDArray]:
     """Panels of ``plots.concentrations`` of the stored curves, without the one that only repeats another's shares."""
-    return {way: alpha for way, alpha in stored().items() if way != "corrected, nothing forgotten"}
+    return {way: alpha for way, alpha in stored().items() if way != "corrected, no decay"}
 
 
 def _path():
@@ -196,13 +196,17 @@ def shown() -> tuple[pd.DataFrame, pd.DataFrame]:
     return tuple(pd.DataFrame.from_dict(f, orient="index").rename_axis("what counts") for f in (main, more))
 
 
+COMMAND = 'python -c "from paper_lib.experiments import protocl_dirichlet as d; d.write()"'
+"""What counts the labels again and writes the stored counts."""
+
+
 def source() -> str:
     """What recomputes the chapter's table, and the runs that its first two lines are of, as it says it below."""
     runs_of = (tables.command(selection(way)) for way in (PUBLISHED, CORRECTED))
     return "\n".join(
         [
-            '`python -c "from paper_lib.experiments import protocl_dirichlet as d; d.write()"`',
-            "counts the labels of these runs, in order:",
+            f"`{COMMAND}`",
+            "counts the labels of these runs, in order, and trains nothing:",
             *(f"`{command}`" for command in runs_of),
         ]
     )
@@ -242,10 +246,12 @@ def judge_figure(_: pd.DataFrame) -> Judgement:
     if not {PUBLISHED, CORRECTED} <= found.keys():
         return Judgement("open", "curves not written")
     ratios = {way: spread(found[way]) for way in (PUBLISHED, CORRECTED)}
-    words = (f"{way} {r.mean:.1f} ± {r.se:.1f} (se, n = {r.n})" for way, r in ratios.items())
+    words = (f"{way} {r.mean:.2f} ± {r.se:.2f} (se, n = {r.n})" for way, r in ratios.items())
     equal = [r.mean <= ROUGHLY for r in ratios.values()]
     verdict = "reproduced" if all(equal) else "with a caveat" if any(equal) else "not reproduced"
-    return Judgement(verdict, f"largest share over smallest: {'; '.join(words)}; {ROUGHLY:g} would be roughly equal")
+    return Judgement(
+        verdict, f"largest share over smallest: {'; '.join(words)}; up to {ROUGHLY:g} counts as roughly equal"
+    )
 
 
 def _found(judge: Callable[[Mapping[str, NDArray]], Judgement], ways: Iterable[str]) -> Callable:
@@ -306,9 +312,13 @@ CLAIMS = tuple(
             _early,
             (PUBLISHED,),
         ),
-        ("With the tuned forgetting the last two classes are by far the likeliest.", _late, (CORRECTED,)),
+        ("With the tuned decay of counts the last two classes are by far the likeliest.", _late, (CORRECTED,)),
         ("Of these ways only the plain union of Algorithm 1 ends with roughly equal classes.", _union, tuple(WAYS)),
-        ("Arithmetic of what an epoch repeats gives the share of each task to two points.", _arithmetic, tuple(WAYS)),
+        (
+            "Counting how often an epoch shows each task predicts its share within two percentage points.",
+            _arithmetic,
+            tuple(WAYS),
+        ),
     )
 )
 """What the chapter says about stored runs."""

@@ -147,7 +147,9 @@ def shown(dataset: str) -> tuple[pd.DataFrame, pd.DataFrame]:
             more[total] |= {f"NLL, {label}": math.nan if part is None else part.nll.mean()}
             more[total] |= {f"n, {label}": 0 if part is None else len(part)}
         against = paired(lines, total)
-        more[total]["ProtoCL minus replay"] = "–" if against is None else f"{against.mean:+.1f} ± {against.se:.1f} (se)"
+        more[total]["ProtoCL minus replay, final accuracy, paired"] = (
+            "–" if against is None else f"{against.mean:+.1f} ± {against.se:.1f} (se)"
+        )
     return tuple(pd.DataFrame.from_dict(f, orient="index").rename_axis("memory") for f in (main, more))
 
 
@@ -169,7 +171,7 @@ def printed() -> dict[str, dict[int, tuple[float, float]]]:
 def source(dataset: str) -> str:
     """What recomputes a data set's curve, as the chapter says it below its table."""
     every = selections(at_paper_scale(dataset))
-    there = [found for one in every if not (found := sweep.stored(one)).empty]
+    there = [table[table.seed.isin(one.seeds)] for one in every if not (table := sweep.stored(one)).empty]
     provenance = [tables.provenance_of(pd.concat(there))] if there else []
     return "\n".join([f"`{tables.command(one)}`" for one in every] + provenance)
 

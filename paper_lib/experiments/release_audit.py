@@ -182,7 +182,11 @@ def shown_learning(table: pd.DataFrame) -> pd.DataFrame:
     mean = 100 * table.drop(columns="seed").groupby("task_tested").mean()
     mean.index = mean.index.map("task {}".format)
     mean.loc["all tasks"] = mean.mean()
-    names = {"accuracy": "accuracy", "accuracy_learning": "accuracy, labels taken in", "share": "share of labels"}
+    names = {
+        "accuracy": "accuracy",
+        "accuracy_learning": "accuracy, labels taken in",
+        "share": "share of labels counted",
+    }
     return mean.rename(columns=names).rename_axis(index="tested on")
 
 
@@ -267,7 +271,7 @@ def shown_heads(table: pd.DataFrame) -> pd.DataFrame:
         return table
     words = {"task": "one a task", "point": "one a point"}
     named = table.assign(row=table["row"].map(paper.label), head=table["rule"].map(words))
-    scores = {"accuracy": "final accuracy", "accuracy_of_draws": "of single draws", "own_head": "own head"}
+    scores = {"accuracy": "final accuracy", "accuracy_of_draws": "accuracy of single draws", "own_head": "own head"}
     mean = 100 * named.groupby(["row", "head", "entropy"], sort=False)[list(scores)].mean().rename(columns=scores)
     flat = mean.round(1).reset_index()
     flat["head"] += ", by the " + flat.pop("entropy") + " entropy"
