@@ -83,24 +83,14 @@ Table(tables.verdicts(why_hmc_forgets.CLAIMS))
 # {glue:text}`all_corrected_exact`. So sequential Bayes remembers these five tasks, if nothing is lost between them.
 #
 # **Nor is the sampler alone.** As published, chains pass no gate, and still remember with nothing fitted. Changes of
-# the sampler, with the mixture handed on, end here. Rejections that stay:
-# {glue:text}`a_rejection_in_the_warm-up_stays`. Step and masses adapted: {glue:text}`step_size_and_masses_adapt`.
-# Chains that start at draws of the prior: {glue:text}`chains_start_at_draws_of_the_prior`. No starting points among the
-# draws: {glue:text}`no_starting_point_among_the_draws`. As published it is {glue:text}`as_published`.
+# the sampler, with the mixture handed on: {glue:text}`group_sampler`.
 #
-# **The fit.** More rows: {glue:text}`fit_to_12000_rows_not_3750`. Shrunk covariances: {glue:text}`covariances_shrunk`. Components
-# chosen on whole chains: {glue:text}`components_chosen_on_whole_chains` ({glue:text}`components_chosen_on_whole_chains_verdict`). A Gaussian:
-# {glue:text}`a_Gaussian_handed_on` ({glue:text}`a_Gaussian_handed_on_verdict`). A RealNVP: {glue:text}`a_RealNVP_handed_on`
-# ({glue:text}`a_RealNVP_handed_on_verdict`).
+# **Changes of the fit:** {glue:text}`group_fit`. As published the mixture ends at {glue:text}`as_published`.
 #
-# **The prior and the data.** Precision 1: {glue:text}`prior_precision_1`; precision 100: {glue:text}`prior_precision_100`. 800
-# points a blob: {glue:text}`800_points_a_blob`.
+# **Changes of prediction, prior and data:** {glue:text}`group_rest`.
 #
-# **Prediction by all chains** instead of the last one: {glue:text}`prediction_by_all_chains`.
-#
-# **The best combination.** All corrected, a mixture ends at {glue:text}`all_corrected_a_GMM`
-# ({glue:text}`all_corrected_a_GMM_verdict`), chosen on whole chains at {glue:text}`all_corrected_a_GMM_chosen_on_chains`, a Gaussian at
-# {glue:text}`all_corrected_a_Gaussian`, and a RealNVP at {glue:text}`all_corrected_a_RealNVP`.
+# **With all corrected:** {glue:text}`group_corrected`. Under the corrected sampler the chains pass most gates, so the
+# Gaussian is fitted to good draws and loses what they know.
 #
 # **Not run yet:** {glue:text}`not_run`.
 #

@@ -114,9 +114,12 @@ def test_bfloat16_is_float32_but_for_rounding_and_keeps_parameters_and_outputs()
         out.square().sum().backward()
         assert out.dtype == params[0].grad.dtype == torch.float32
         found.append((out, *(p.grad for p in params)))
-    for at, (one, other) in enumerate(zip(*found, strict=True)):
-        # rounding makes other units the largest of their four, so gradients of few images differ more than outputs
-        assert 0 < (one - other).norm() < (0.2 if at else 0.02) * one.norm()
+    (one, *grads), (other, *others) = found
+    assert 0 < (one - other).norm() < 0.02 * one.norm()
+    # rounding makes other units the largest of their four, so gradients differ more than outputs; with 3, 64 and 256
+    # images their cosine was at least 0.987 in every layer
+    for a, b in zip(grads, others, strict=True):
+        assert not torch.equal(a, b) and torch.cosine_similarity(a.flatten(), b.flatten(), 0) > 0.97
     tapes = [[], []]
     with torch.no_grad():
         for network, tape in zip((exact, rounded), tapes, strict=True):

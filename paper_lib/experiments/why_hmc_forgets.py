@@ -55,6 +55,14 @@ FACTORS: dict[str, Mapping[str, Any]] = {
 }
 """Changes in words, with the settings that they change."""
 
+GROUPS = {
+    "sampler": list(FACTORS)[1:5],
+    "fit": [*list(FACTORS)[5:8], *list(FACTORS)[12:14]],
+    "rest": list(FACTORS)[8:12],
+    "corrected": list(FACTORS)[15:],
+}
+"""Changes as the chapter's prose takes them together."""
+
 EXACT = ("nothing fitted (exact)", "all corrected, exact")
 """The changes that hand on no density."""
 
@@ -161,6 +169,13 @@ def numbers() -> dict[str, str]:
         name = _cited(factor)
         cited[name] = f"{frame['mean'][factor]:.1f} %" if there else "not run yet"
         cited[f"{name}_verdict"] = frame.verdict[factor] if there else "not run yet"
+    for group, factors in GROUPS.items():
+        there = [
+            f"{f.removeprefix('all corrected, ')} {frame['mean'][f]:.1f} % ({frame.verdict[f]})"
+            for f in factors
+            if f in frame.index
+        ]
+        cited[f"group_{group}"] = "; ".join(there) or "not run yet"
     remembers = [name for name in EXACT if cited[_cited(name) + "_verdict"] == "remembers"]
     cited["to_blame"] = "the density" if len(remembers) == len(EXACT) else "open"
     missing = [factor for factor in FACTORS if factor not in frame.index]
