@@ -1,5 +1,6 @@
 """Tables 1 and 2: every row of the paper, what was run beside it, and nothing else."""
 
+import dataclasses
 import json
 import os
 
@@ -72,6 +73,28 @@ def test_only_the_paper_s_scale_in_this_scenario_and_as_set_today_counts(results
     assert found.words[list(words)].to_dict() == words
     assert found.triangle["vcl_single_head"] == pytest.approx(99.05 / 3) and found.n["vcl_coreset"] == 3
     assert found.final["joint"] == pytest.approx(100)
+
+
+def test_a_short_run_stands_in_for_table_2_until_there_is_a_full_one(results, monkeypatch):
+    perfect, name = np.ones((5, 5)), "ProtoCL on Split-CIFAR10"
+    monkeypatch.setattr(paper, "REDUCED", (dataclasses.replace(paper.REDUCED[0], changes={"epochs": 3}),))
+    cifar = {"dataset": "split_cifar10"}
+    short = tidy([FORGETS], "protocl", "short", changes="epochs=3", **cifar)
+
+    def judged():
+        return next(claim for claim in paper.claims() if claim.name == name)
+
+    assert judged().judged().verdict == "open"
+    results("split_cifar10", short)
+    assert experiment.comparison("split_cifar10").words["protocl"] == "reduced: 1 seed, 3 of 80 epochs"
+    found = judged()
+    assert found.judged().verdict == "not comparable" and "epochs=3" in found.command()
+    assert "epochs=3" in experiment.source("split_cifar10") and "Split-CIFAR10" not in experiment.not_run(
+        "split_cifar10"
+    )
+    results("split_cifar10", short, tidy([perfect] * 10, "protocl", "full", **cifar))
+    assert set(paper.stored("split_cifar10", ("protocl",)).changes) == {""}
+    assert "epochs=3" not in judged().command()
 
 
 def test_printed_numbers_are_no_final_accuracy_of_a_learner_that_forgets_all(results):

@@ -1,6 +1,7 @@
 """Parameters as papermill, a notebook and the command line hand them over."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from typing import Literal
@@ -255,6 +256,8 @@ def test_a_table_shows_numbers_and_folds_the_rest():
     html = table._repr_html_()
     assert html.count("<table") == 2 and html.count('<th scope="col">') == 5 and "nan" not in html
     assert html.index("93.73") < html.index("<details") < html.index("10.50") and "<summary>" in html
+    told = Table(frame.rename(columns={"n": "NLL"}))._repr_html_()
+    assert re.search(r'<th scope="col"><abbr title="mean negative [^"]*">NLL</abbr></th>', told)
     assert "<details" not in Table(frame, ".0f")._repr_html_() and ">94<" in Table(frame, ".0f")._repr_html_()
 
 

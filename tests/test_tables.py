@@ -207,6 +207,7 @@ def of(mean, se, n=10):
         (90, 1, of(90, 0.1), of(90, 0.1), None, "reproduced", "reproduced"),
         (90, 1, of(90, 0.1, 3), of(90, 0.1, 3), 50, "not comparable", "reduced: 3 seeds"),
         (90, 1, of(90, NAN, 1), of(90, NAN, 1), 50, "not comparable", "reduced: 1 seed"),
+        (90, 1, of(90, 0.1, 2), of(90, 0.1, 2), 10, "not comparable", "reduced: 2 seeds, 10 of 50 epochs"),
         (90, 16.7, of(90, 0.1), of(90, 0.1), 50, "not comparable", "uninformative ±"),
         (90, 16.6, of(90, 0.1), of(90, 0.1), 50, "reproduced", "reproduced"),
         (NAN, NAN, of(90, 0.1), of(90, 0.1), 50, "", ""),
