@@ -237,6 +237,9 @@ def test_arrays_at_the_paper_s_scale_are_written_small_and_found_again_by_their_
     np.testing.assert_allclose(again.mean, surface.mean, atol=1e-3)
     assert traces.accuracy.shape == (1, 5, 10) and chain.weights.shape == (10, 162) and chain.widths == (2, 10, 10, 2)
     plots_sampling.surfaces(*hmc_draws.after_all_tasks("toy_pan", ("hmc_joint",))).draw_without_rendering()
+    hmc_draws.write(("toy_pan",), ("hmc_exact",))
+    for row in ("hmc_joint", "hmc_exact"):  # what was written of the one stays when the other is written
+        np.testing.assert_array_equal(hmc_draws.stored("toy_pan", row)[2].weights, chain.weights)
     other = sweep.jobs(SELECTION)[0]
     monkeypatch.setattr(hmc_draws, "_job", lambda dataset, row: other)
     assert hmc_draws.stored("toy_pan", "hmc_joint") is None  # it has other settings today

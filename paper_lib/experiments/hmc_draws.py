@@ -17,6 +17,7 @@ from torch import Tensor
 
 from paper_lib import interactive_chain, paper, rng, runs, sweep
 from paper_lib.data.stream import Stream, make_stream
+from paper_lib.files import whole_file
 from paper_lib.interactive import Card
 from paper_lib.methods.sequential_hmc import log_probs
 from paper_lib.networks import MLP
@@ -206,10 +207,13 @@ def _trace(network: MLP, draws: Tensor, stream: Stream, task: int, counts: NDArr
 
 
 def write(datasets: Iterable[str] = TOYS, rows: Iterable[str] = shown_in("hmc")) -> list[str]:
-    """Write ``results/hmc_DATASET.npz`` out of the run store, of the rows that have runs there; says which."""
+    """Write ``results/hmc_DATASET.npz`` out of the run store, of the rows that have runs there; says which.
+
+    What was written of other rows stays.
+    """
     written = []
     for dataset in datasets:
-        arrays = {}
+        arrays, path = {}, runs.RESULTS / f"hmc_{dataset}.npz"
         for row in rows:
             job = _job(dataset, row)
             found = traces(job, range(paper.SEEDS))
@@ -220,7 +224,12 @@ def write(datasets: Iterable[str] = TOYS, rows: Iterable[str] = shown_in("hmc"))
                 arrays[f"{row}/settings"] = np.array(_settings(job))
                 written.append(f"{row} on {dataset}")
         if arrays:
-            np.savez_compressed(runs.RESULTS / f"hmc_{dataset}.npz", **arrays)
+            if path.exists():
+                with np.load(path, allow_pickle=False) as old:
+                    new = {name.split("/")[0] for name in arrays}
+                    arrays |= {name: old[name] for name in old if name.split("/")[0] not in new}
+            with whole_file(path, "wb") as file:
+                np.savez_compressed(file, **arrays)
     return written
 
 
