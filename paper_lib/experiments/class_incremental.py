@@ -202,8 +202,8 @@ def _sfsvi_on_clothes(table: pd.DataFrame) -> Judgement:
     scores = tables.by_seed(table), tables.by_seed(table, "triangle_mean")
     final, triangle = (float(by["sfsvi"].mean()) for by in scores)
     near = abs(triangle - printed.value) <= 1 and final < printed.value - 2
-    words = f"printed {printed.value:.1f}; triangle mean {triangle:.1f}, final {final:.1f} % (n = {len(scores[0]['sfsvi'])})"
-    return holds(near, words)
+    numbers = f"triangle mean {triangle:.1f}, final {final:.1f} % (n = {len(scores[0]['sfsvi'])})"
+    return holds(near, f"printed {printed.value:.1f}; {numbers}")
 
 
 CLAIMS = (
