@@ -13,7 +13,7 @@
 # :class: tip
 # **The paper:** joint HMC reaches 1.0 on Pan et al.'s toy set; HMC with a fitted mixture forgets, and keeps less than VCL with a head a task (Figure 3).\
 # **Here:** joint HMC {glue:text}`hmc_joint`, the best classifier {glue:text}`bayes`; HMC with a mixture {glue:text}`hmc`, VCL with a head a task {glue:text}`vcl_multi_head`.\
-# **Verdict:** Figure 3 {glue:text}`verdict_figure`; accuracy 1.0 {glue:text}`verdict_joint`. What fails in HMC with a mixture: {glue:text}`hmc_verdict`.
+# **Verdict:** Figure 3 {glue:text}`verdict_figure`; accuracy 1.0 {glue:text}`verdict_joint`. HMC with a mixture: {glue:text}`hmc_verdict`; with nothing fitted {doc}`the same sampler remembers </notebooks/why_hmc_forgets>`.
 # :::
 #
 # **Question.** Single-head {term}`VCL` forgets, and its Gaussian with independent weights may be to blame. Would samples of

@@ -13,7 +13,7 @@
 # :class: tip
 # **The paper:** on ten blobs on a circle joint HMC has accuracy 1.0, and HMC with a fitted mixture forgets as on the other toy set (Figure A2).\
 # **Here:** joint HMC {glue:text}`circle_hmc_joint`; HMC with a mixture {glue:text}`circle_hmc`, VCL with a head a task {glue:text}`circle_vcl_multi_head`.\
-# **Verdict:** accuracy 1.0 {glue:text}`circle_verdict_joint`; Figure A2 {glue:text}`circle_verdict_figure`. What fails in HMC with a mixture: {glue:text}`circle_hmc_verdict`.
+# **Verdict:** accuracy 1.0 {glue:text}`circle_verdict_joint`; Figure A2 {glue:text}`circle_verdict_figure`. HMC with a mixture: {glue:text}`circle_hmc_verdict`.
 # :::
 #
 # **Question.** On Pan et al.'s set even the best classifier errs. Does the posterior last from task to task where no two

@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from paper_lib import metrics, runs, sweep
+from paper_lib.data.stream import LABELS
 from paper_lib.rows import ROWS
 from paper_lib.sweep import Selection
 
@@ -370,7 +371,9 @@ class Claim:
         there = set(table[["row", "dataset", "changes"]].fillna("").itertuples(index=False, name=None))
         needed = [(job.row, s.dataset, job.changes) for s in self.needs for job in sweep.jobs(s)]
         lacking = [
-            f"{row} on {data}" + f" with {c}" * bool(c) for row, data, c in needed if (row, data, c) not in there
+            f"{ROWS[row].style.label} on {LABELS[data]}" + f" with {c}" * bool(c)
+            for row, data, c in needed
+            if (row, data, c) not in there
         ]
         return Judgement("open", f"not run: {', '.join(lacking)}") if lacking else self.judge(table)
 

@@ -50,7 +50,7 @@ def judged() -> list[tuple[Claim, Judgement]]:
 
 
 def _chapter(name: str, there: Iterable[str]) -> str:
-    return f"{{doc}}`/notebooks/{name}`" if name in there else "–"
+    return f"{{doc}}`{name.replace('_', ' ')} </notebooks/{name}>`" if name in there else "–"
 
 
 def page(found: list[tuple[Claim, Judgement]]) -> str:

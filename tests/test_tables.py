@@ -312,7 +312,7 @@ def test_a_statement_is_open_until_all_that_it_needs_has_been_run():
     assert claim((there,)).judged().verdict == "holds"
     lacking = sweep.replace(there, dataset="split_cifar10")
     assert claim((there, lacking)).judged() == Judgement(
-        "open", "not run: replay on split_cifar10, joint on split_cifar10"
+        "open", "not run: replay on Split-CIFAR10, joint training on Split-CIFAR10"
     )
     changed = sweep.replace(there, changes={"epochs": 77})
     assert claim((changed,)).judged().verdict == "open"
