@@ -182,7 +182,7 @@ Table(errata.shown(result.checks), source=errata.SOURCE)
 # differs a little because the lemma linearises the network. In M8 the mixture lies {glue:text}`bound_off:.0f` % above
 # the noise, as it has seen 50 points a task.
 #
-# **Printed numbers** differ from the independent ones by at least {glue:text}`printed_off:.0f` %.
+# **By the printed formulas** the quantities are off by at least {glue:text}`printed_off:.0f` %.
 #
 # **Not tested:** R2 and R3 are conjectures about how numbers came about, and R5 and R7 rest on other authors' public
 # code and logs.

@@ -18,7 +18,8 @@
 #
 # **Question.** A chain that has not converged, or a density that does not fit, would explain the forgetting in
 # {doc}`/notebooks/hmc_sequential` without any fault of sequential Bayes. Appendices D and E of
-# {cite:p}`kessler2023sequential` show accuracy against draws, and no number. Here are two:
+# {cite:p}`kessler2023sequential` show accuracy and likelihood against draws, ESS and the number of components, but no
+# R-hat and no threshold. This chapter asks for both:
 #
 # $$\hat R = \sqrt{\frac{\text{variance of all draws}}{\text{variance within chains}}}, \qquad
 #   \mathrm{ESS} = \frac{\text{number of draws}}{1 + 2 \sum_{\tau} \rho_\tau}.$$
@@ -52,7 +53,7 @@ num_leapfrog: int = None  # gradients a trajectory, None for the preset's
 prior_precision: float = None  # of every weight before the first task, None for 10
 toy_points: int = None  # training points a blob, None for the preset's
 
-# %% tags=["hide-input"] mystnb={"figure": {"caption": "The quick run, by task; dots are medians over seeds, whiskers their range. Above the gates, dashed: ESS should lie above its line and R-hat below. Lower left: accuracy on the task just learned of HMC's draws (rings) and of the density's draws (filled). A few hundred iterations of four chains converge nowhere.", "name": "fig-diagnostics-live"}, "image": {"alt": "Four panels by task. ESS of log density lies below the dashed line at 400 and R-hat above the line at 1.01 throughout. HMC's draws are 90 to 100 percent accurate on the task just learned, the density's draws far less. The mixture has one component."}}
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "The quick run, by task; dots are medians over seeds, whiskers their range. Upper row, the gates dashed: ESS should lie above its line and R-hat below. Lower left: accuracy on the task just learned of HMC's draws (rings) and of the density's draws (filled). A few hundred iterations of four chains converge nowhere.", "name": "fig-diagnostics-live"}, "image": {"alt": "Four panels by task. ESS of log density lies below the dashed line at 400 and R-hat above the line at 1.01 throughout. HMC's draws are 90 to 100 percent accurate on the task just learned, the density's draws far less. The mixture has one component."}}
 selection = from_notebook(hmc_diagnostics.LIVE, globals())
 table = sweep.run(selection)
 plots.diagnostics(hmc_diagnostics.told(table), MAX_RHAT, MIN_ESS)

@@ -61,8 +61,8 @@ plots.accuracy(tables.curves(table), hmc_sequential.notes(table), hmc_sequential
 plots.surfaces(*hmc_draws.after_each_task(selection))
 
 # %% [markdown]
-# A chain of networks to walk through: the last row of the live run, after the last task. Each draw is one network; their
-# mean predicts.
+# One chain of networks to walk through: of the last row of the live run and its first seed, after the last task. Each
+# draw is one network. The run predicts with the mean of all chains.
 
 # %% tags=["hide-input"]
 hmc_draws.walk(selection)
@@ -70,7 +70,7 @@ hmc_draws.walk(selection)
 # %% [markdown]
 # ## At the paper's scale
 #
-# Pan et al.'s set, 80 points a blob, 20 chains. `HMC, a GMM handed on` has the settings of the paper's text: step
+# Pan et al.'s set, 80 points a blob for every row, 20 chains. `HMC, a GMM handed on` has the settings of the paper's text: step
 # 0.001, 20 gradients a trajectory, 1,000 iterations of {term}`warm-up` and 10,000 more, components chosen on held-out
 # chains. "As published" has those of the released code. "Adapted" adapts step and masses, and so do the two controls;
 # {doc}`/notebooks/why_hmc_forgets` takes both apart.
@@ -116,8 +116,8 @@ Table(
 #
 # With the paper's mixture, HMC's own draws are right on {glue:text}`hmc_draws_right` of the points of the task just
 # learned, and the mixture's draws on {glue:text}`hmc_density_right` (the lowest and the highest mean over seeds among
-# the five tasks). As published the sampler fails too: HMC's own draws fall to {glue:text}`hmc_as_published_draws_least`
-# on one task.
+# the five tasks). As published HMC's own draws, too, fall to {glue:text}`hmc_as_published_draws_least` on one task,
+# under the mixture that they inherit.
 #
 # **Why a mixture has it hard.** Hidden units can swap places, and the network stays the same. Each of 20 chains ends in
 # its own arrangement of the 20 units. Held-out chains choose {glue:text}`hmc_components` in the median, so the paper's

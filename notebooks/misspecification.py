@@ -117,7 +117,7 @@ interactive.two_tasks()
 # 2. Set `noise_precision = 1`. Is forgetting still visible?
 #
 # :::{dropdown} Answer
-# Hardly. With three data sets the line's squared error goes from 1.13 to 1.16: the 1/12 that is lost is small beside
+# Hardly. With the first three data sets the line's squared error goes from 1.13 to 1.16: the 1/12 that is lost is small beside
 # noise of variance 1.
 # :::
 #
@@ -125,6 +125,7 @@ interactive.two_tasks()
 #
 # :::{dropdown} Answer
 # The line hardly learned task 1. The prior lets the intercept reach 0.44 but holds the slope near 0.1. That is nearly
-# the line that both tasks end with, so the error on task 1 is 0.091 before task 2 and 0.097 after it (three data sets).
+# the line that both tasks end with, so the error on task 1 is 0.091 before task 2 and 0.097 after it (the first three data
+# sets).
 # Forgetting is a difference, and a small one may mean that there was little to forget.
 # :::

@@ -11,7 +11,7 @@
 #
 # :::{admonition} Answer
 # :class: tip
-# **The paper:** describes ProtoCL and releases its code. This chapter tests nine differences in training and prediction, and two in evaluation.\
+# **The paper:** describes ProtoCL and releases its code. This chapter tests eight differences in training and prediction, one variant, and two differences in evaluation.\
 # **Here:** on Split-MNIST (3 seeds) "{glue:text}`worst`" moves the final accuracy by {glue:text}`worst_change:+.1f` points; of the code's choices "{glue:text}`worst_code`" costs most ({glue:text}`worst_code_change:+.1f`).\
 # **Verdict:** no single choice of the code brings the final accuracy to the printed 93.73. HIBNN's code chooses a head with knowledge that a class-incremental learner does not have.
 # :::
@@ -91,7 +91,7 @@ Table(release_audit.shown_heads(release_audit.run_heads(selection)), spec=".1f")
 # %% [markdown]
 # ## What agrees, what does not, why
 #
-# **Three choices move the final accuracy by a point or less.** They are a posterior for each place in a batch (the
+# **Three of the code's choices move the final accuracy by a point or less.** They are a posterior for each place in a batch (the
 # $i$-th point of every batch updates the $i$-th of several posteriors), a prior concentration that is not learned, and
 # batches left out. One memory, shared out anew after each task, is larger while tasks are few, and helps:
 # {glue:text}`memory_change:+.1f` points.

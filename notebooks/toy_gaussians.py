@@ -107,7 +107,7 @@ Table(
 # **The release.** On this set the released code deals each chain a random half of the points, so that chains sample
 # unlike posteriors. Here all chains see all points.
 #
-# **Not tested.** 800 points a blob at the paper's scale.
+# **Not tested.** HMC with 800 points a blob at the paper's scale.
 #
 # ## Try it
 #

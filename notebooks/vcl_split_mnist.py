@@ -100,11 +100,11 @@ Table(
 # {glue:text}`one_head_final_high:+.1f`). In the triangle mean it is {glue:text}`one_head_triangle:+.1f`. Joint training ends
 # {glue:text}`joint_over_vcl_final:.1f` points above VCL.
 #
-# **A head a task: VCL remembers, and so does SGD.** The heads add {glue:text}`heads_vcl_final:.1f` points to VCL's
-# final accuracy at its 5,000 steps, and {glue:text}`heads_sgd_final:.1f` to that of SGD at 1,000. So the memory is not
-# due to VCL alone. At equal steps the lead of VCL over SGD is {glue:text}`full_final:+.1f` points after 100 steps a
-# task and {glue:text}`long_final:+.1f` after 5,000. Both 95 % intervals contain zero. In the triangle mean VCL leads
-# after 100 steps, by {glue:text}`full_triangle:.1f` points, since it keeps the first task.
+# **A head a task: VCL remembers, and so does SGD.** At equal steps (5,000) the heads add
+# {glue:text}`heads_vcl_final:.1f` points to VCL's final accuracy and {glue:text}`heads_sgd_final:.1f` to that of SGD.
+# So the memory is not due to VCL alone. At equal steps the lead of VCL over SGD is {glue:text}`full_final:+.1f` points
+# after 100 steps a task and {glue:text}`long_final:+.1f` after 5,000. Both 95 % intervals contain zero. In the triangle
+# mean VCL leads after 100 steps, by {glue:text}`full_triangle:.1f` points, since it keeps the first task.
 #
 # **Fewer steps forget less.** A hundred full-batch steps end higher than 5,000 steps of 256 points, by
 # {glue:text}`batches_vcl_final:.1f` points with VCL and {glue:text}`batches_sgd_final:.1f` with SGD. A possible reason is
@@ -116,7 +116,8 @@ Table(
 # **Toy sets: VCL ends above SGD, and far below joint training.** With one head it gains
 # {glue:text}`toy_pan_one_head:.1f` points on Pan's set and {glue:text}`toy_gaussians_one_head:.1f` on the circle. Joint
 # training ends {glue:text}`toy_pan_joint_over_vcl:.0f` and {glue:text}`toy_gaussians_joint_over_vcl:.0f` points above VCL.
-# Settings were chosen on validation data for VCL and not for SGD, so the gain may be smaller than shown.
+# Settings were chosen on validation data for VCL and not for SGD, so the gain may be smaller than shown. With a head a
+# task VCL leads SGD there by {glue:text}`toy_pan_heads_lead:.0f` and {glue:text}`toy_gaussians_heads_lead:.0f` points, as the paper says.
 #
 # **Not tested.** What full batches, larger first weights and VCL's longer first task contribute to the result of 100 steps
 # has not been taken apart. Class-incremental runs of VCL stand in {doc}`/notebooks/class_incremental`.
@@ -141,6 +142,6 @@ Table(
 # 3. Set `epochs = 2`. What do the rows with a head a task lose, and which of them most?
 #
 # :::{dropdown} Answer
-# VCL with a head a task loses 9 points, from 98 to 90 %. SGD with a head a task loses 4. VCL has not finished learning: just after
+# VCL with a head a task loses nearly 9 points, from 98 to 90 %. SGD with a head a task loses 4. VCL has not finished learning: just after
 # a task it has 90 % of it right.
 # :::

@@ -103,7 +103,8 @@ def _number(p: Printed) -> Claim:
         lines = lines[lines.verdict != "open"]
         if lines.empty:
             return Judgement("open", "not run")
-        best = min(lines.index, key=lambda name: tables.VERDICTS.index(lines.verdict[name]))
+        off = lines[["final z", "triangle z"]].abs().min(axis=1)
+        best = min(lines.index, key=lambda name: (tables.VERDICTS.index(lines.verdict[name]), off[name]))
         line = lines.loc[best]
         numbers = f"{line.final:.2f} / {line.triangle:.2f} (n = {line.n:.0f})"
         return Judgement(line.verdict, f"{numbers}; {line.words}" + (f" ({label(best)})" if best != p.row else ""))

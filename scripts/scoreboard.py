@@ -33,12 +33,12 @@ paper names none.
 within the printed ± plus two of our standard errors. The second asks whether |{{term}}`z`| is at most 2; `z` reads the
 ± as a standard deviation over ten seeds. A number that passes both is *reproduced*. It is reproduced *with a caveat* if
 it passes one, or passes as a triangle mean only, which several printed numbers turn out to be
-({{doc}}`/notebooks/metrics`). Of several rows that stand for a number, the one with the best verdict is judged, and
-named in brackets. Ours are final accuracy / triangle mean, percent.
+({{doc}}`/notebooks/metrics`). *Below* and *above* pass neither test. Of several rows that stand for a number, the one
+that comes nearest is judged, and named in brackets. Ours are final accuracy / triangle mean, percent.
 
-Fewer seeds or epochs, and a ± that can be no standard error, make a printed number *not comparable*. A claim without a
-number may rest on fewer seeds, and its line then says so. Intervals are 95 %. M1, M2 and so on are entries of
-{{doc}}`/notebooks/errata`.
+Fewer seeds or epochs, and a ± that can be no standard error, make a printed number *not comparable*. *Open* is what has
+not been run, or with too few seeds to judge a figure. A line that rests on fewer seeds says so. Intervals are 95 %.
+M1, M2 and so on are entries of {{doc}}`/notebooks/errata`.
 
 {counts}
 """
@@ -95,12 +95,10 @@ def _recomputing(own: list[tuple[Claim, Judgement]]) -> list[str]:
     for claim, _ in own:
         for line in _commands(claim):
             exhibits.setdefault(line, []).append(claim.exhibit)
-    lines, last = [], ""
+    by_name: dict[str, list[str]] = {}
     for line, of in exhibits.items():
-        if (name := "; ".join(dict.fromkeys(of))) != last:
-            lines.append(f"# {name}")
-        lines, last = [*lines, line], name
-    return lines
+        by_name.setdefault("; ".join(dict.fromkeys(of)), []).append(line)
+    return [line for name, lines in by_name.items() for line in (f"# {name}", *lines)]
 
 
 def _commands(claim: Claim) -> list[str]:

@@ -181,7 +181,8 @@ def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
         return {f"{row}_{name}": "not run yet" for name in names}
     by_task = 100 * lines.groupby("task")[["accuracy", "density_accuracy"]].mean()
     count = lines.num_components.median()
-    words = {name: f"{by.min():.0f} to {by.max():.0f} %" for name, by in by_task.items()}
+    ends = {name: dict.fromkeys((f"{by.min():.0f}", f"{by.max():.0f}")) for name, by in by_task.items()}
+    words = {name: f"{' to '.join(two)} %" for name, two in ends.items()}
     found = (words["accuracy"], words["density_accuracy"], f"{by_task.accuracy.min():.0f} %")
     counted = f"{count:.0f} component{'s' if count > 1 else ''}"
     return {f"{row}_{name}": word for name, word in zip(names, (*found, counted), strict=True)}

@@ -38,7 +38,10 @@ FACTORS: dict[str, tuple[str, Mapping[str, Any]]] = {
     CORRECTED: ("–", {}),
     "a posterior for each place in a batch": ("code", {"posterior": "per_slot"}),
     DROPOUT: ("code", {"predict_with_dropout": True}),
-    "prior concentration is not learned": ("code", {n: PUBLISHED[n] for n in ("learn_concentration", "alpha_init")}),
+    "prior concentration as in the code, not learned": (
+        "code",
+        {n: PUBLISHED[n] for n in ("learn_concentration", "alpha_init")},
+    ),
     MEMORY: ("code", {}),  # the number of points is the data set's
     "partial batches are left out": ("code", {"drop_partial_batches": True}),
     REPEATS: ("text", {"oversample": False}),

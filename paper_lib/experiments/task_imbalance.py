@@ -272,7 +272,7 @@ CLAIMS = tuple(
     Claim(says, "Sec. 5", says, "task_imbalance", judge, NEEDS)
     for says, judge in (
         ("Where a small task 2 also brings few updates, a larger one makes SGD forget more.", _same_passes),
-        ("At equal updates the same change is not seen.", _same_updates),
+        ("At equal updates the same change is not shown: its interval contains 0.", _same_updates),
         ("At equal updates a tenfold task 2 makes SGD forget less.", _tenfold),
         ("Shrinking task 1 hardly moves SGD's forgetting.", _smaller_first),
         (
