@@ -70,6 +70,7 @@ def numbers() -> dict[str, float | str]:
     cited: dict[str, float | str] = {}
     for dataset, short in (("split_mnist", ""), ("split_fmnist", "_fmnist")):
         cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
+    cited |= tables.numbers(stored("split_cifar10"), ("protocl", "replay"), "_cifar10")
     for row in ("vcl_single_head", "vcl_coreset", "protocl"):
         cited[f"verdict_{row}"] = paper.verdict(f"{paper.label(row)} on Split-MNIST")
     for dataset, short in (("split_mnist", ""), ("split_fmnist", "_fmnist")):
