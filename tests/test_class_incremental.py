@@ -75,6 +75,18 @@ def test_only_the_paper_s_scale_in_this_scenario_and_as_set_today_counts(results
     assert found.final["joint"] == pytest.approx(100)
 
 
+def test_settings_are_shown_of_every_row_that_was_run():
+    for dataset in ("split_mnist", "split_fmnist", "split_cifar10"):
+        found = experiment.shown_settings(dataset)
+        assert set(found.index) == {paper.label(row) for row in experiment.stored(dataset)["row"]}
+        assert (
+            found.map(lambda cell: isinstance(cell, str) and "nan" not in cell)
+            .drop(columns=["pixels", "memory"])
+            .all(None)
+        )
+    assert experiment.shown_settings("split_mnist").dropout["ProtoCL, calibrated"] == "0.2"
+
+
 def test_a_short_run_stands_in_for_table_2_until_there_is_a_full_one(results, monkeypatch):
     perfect, name = np.ones((5, 5)), "ProtoCL on Split-CIFAR10"
     monkeypatch.setattr(paper, "REDUCED", (dataclasses.replace(paper.REDUCED[0], changes={"epochs": 3}),))

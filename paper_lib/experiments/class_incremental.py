@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -37,8 +39,14 @@ def shown_settings(dataset: str) -> pd.DataFrame:
     found = tables.settings(stored(dataset), SHOWN_SETTINGS).rename(index=paper.label).rename_axis(index="method")
     words = {"hidden": lambda v: "-".join(map(str, v)), "batch_size": lambda v: "all" if pd.isna(v) else f"{v:.0f}"}
     for name in found.columns.drop(["pixels", "memory"]):
-        found[name] = found[name].map(words.get(name, lambda v: "–" if pd.isna(v) else f"{v:g}"))
+        found[name] = found[name].map(words.get(name, _word))
     return found.rename(columns=lambda name: name.replace("_", " "))
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list | tuple):  # a rate for each layer
+        return ", ".join(dict.fromkeys(map(_word, value)))
+    return "–" if pd.isna(value) else f"{value:g}"
 
 
 def source(dataset: str) -> str:
