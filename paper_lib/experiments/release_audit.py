@@ -38,7 +38,7 @@ FACTORS: dict[str, tuple[str, Mapping[str, Any]]] = {
     CORRECTED: ("–", {}),
     "a posterior for each place in a batch": ("code", {"posterior": "per_slot"}),
     DROPOUT: ("code", {"predict_with_dropout": True}),
-    "prior concentration as in the code, not learned": (
+    "prior concentration fixed, as in code": (
         "code",
         {n: PUBLISHED[n] for n in ("learn_concentration", "alpha_init")},
     ),
