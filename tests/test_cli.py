@@ -223,19 +223,21 @@ def test_every_chapter_and_row_of_the_package_is_listed(capsys):
 
 
 def test_stored_results_are_listed_and_exported(capsys):
-    chosen = ["dataset=split_mnist", "scenario=class_incremental", "row=replay,joint", "split=test"]
+    chosen = ["dataset=split_mnist", "scenario=class_incremental", "row=fromp,joint", "split=test"]
     assert cli.main(["results", "list", *chosen]) == 0
     lines = capsys.readouterr().out.splitlines()
-    table = sweep.at_paper_scale("split_mnist", ("replay", "joint"), "class_incremental")
+    table = sweep.at_paper_scale("split_mnist", ("fromp", "joint"), "class_incremental")
     expected = tables.summary(table).set_index("row")
-    assert [line.split()[0] for line in lines[1:]] == ["joint", "replay"]
+    assert [line.split()[0] for line in lines[1:]] == ["fromp", "joint"]
     for line in lines[1:]:
         assert f"{expected.final_accuracy[line.split()[0]]:.2f} ± " in line
     assert cli.main(["results", "export", "format=json", *chosen]) == 0
     exported = pd.DataFrame(json.loads(capsys.readouterr().out)).set_index("row")
-    assert exported.n.to_dict() == {"joint": 10, "replay": 10}
+    assert exported.n.to_dict() == {"fromp": 10, "joint": 10}
     assert cli.main(["results", "export", *chosen]) == 0
     assert capsys.readouterr().out.startswith("row,dataset,scenario,split,preset,changes,final_accuracy")
+    assert cli.main(["results", "list", chosen[0], chosen[1], "row=replay"]) == 0
+    assert "memory_per_task=10 " in capsys.readouterr().out  # a row's other settings have lines of their own
     assert cli.main(["results", "list", "dataset=split_cifar100"]) == 0
     assert "no stored results" in capsys.readouterr().out
 
