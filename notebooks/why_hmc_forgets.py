@@ -90,8 +90,8 @@ Table(tables.verdicts(why_hmc_forgets.CLAIMS))
 # **Changes of prediction, prior and data:** {glue:text}`group_rest`.
 #
 # **With all corrected:** {glue:text}`group_corrected`. So neither many components nor good draws make the density hold
-# what the next task needs. On the task just learned the mixture's draws are right on nearly as many points as HMC's in
-# later tasks, and still miss the gate of one point; what they lose is the earlier tasks.
+# what the next task needs. After later tasks the mixture's draws are right on most points of the task just learned, and
+# still not within a point of HMC's. What they lose is the earlier tasks.
 #
 # **Not run yet:** {glue:text}`not_run`.
 #

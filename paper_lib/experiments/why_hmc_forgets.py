@@ -208,15 +208,12 @@ def _sampler_alone(table: pd.DataFrame) -> Judgement:
 
 
 def _mixture_no_better(table: pd.DataFrame) -> Judgement:
-    """With all corrected, a mixture ends where a Gaussian does, and no density of either counts."""
+    """With all corrected, a mixture ends where a Gaussian does."""
     by = {changes: part for changes, part in table.groupby(table["changes"].fillna(""), observed=True)}
     gaussian = next(part for changes, part in by.items() if "density=gaussian" in changes)
     mixture = next(part for changes, part in by.items() if "density=gaussian" not in changes)
     one, many = (float(tables.by_seed(part)[ROW].mean()) for part in (gaussian, mixture))
-    failed = sum(int((densities(part).verdict != "ok").sum()) for part in (gaussian, mixture))
-    fitted = len(densities(gaussian)) + len(densities(mixture))
-    words = f"final accuracy: a Gaussian {one:.1f}, a mixture {many:.1f} %; {failed} of {fitted} densities fail"
-    return holds(many - one < 5 and one < LEARNED and failed == fitted, words)
+    return holds(many - one < 5 and one < LEARNED, f"final accuracy: a Gaussian {one:.1f}, a mixture {many:.1f} %")
 
 
 CLAIMS = (
