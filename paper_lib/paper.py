@@ -90,8 +90,9 @@ def stored(dataset: str, rows: Sequence[str]) -> pd.DataFrame:
 
 def _standing_in(dataset: str, rows: Sequence[str]) -> list[Selection]:
     """Of what stands in for a data set's runs, those rows that have been run."""
-    there = set(sweep.stored(one for one in REDUCED if one.dataset == dataset)["row"]) & set(rows)
-    return [replace(one, rows=tuple(there)) for one in REDUCED if one.dataset == dataset and there]
+    own = [one for one in REDUCED if one.dataset == dataset]
+    there = set(sweep.stored(own)["row"]) & set(rows)
+    return [replace(one, rows=tuple(row for row in one.rows if row in there)) for one in own if there]
 
 
 def _number(p: Printed) -> Claim:

@@ -430,7 +430,7 @@ def provenance_of(table: pd.DataFrame) -> str:
     torches = sorted({r["torch"] for r in made})
     return "; ".join(
         (
-            f"{' or '.join(map(str, counts))} seeds a row",
+            f"{' or '.join(map(str, counts))} seed{'s' if counts[-1] > 1 else ''} a row",
             f"commits {', '.join(commits)}",
             " and ".join(devices),
             f"torch {' and '.join(torches)}",

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paper_lib import paper, tables
-from paper_lib.experiments import class_incremental, protocl_dirichlet
+from paper_lib.experiments import class_incremental, protocl_dirichlet, task_imbalance
 from paper_lib.tables import Claim, Judgement
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,7 +105,7 @@ def _commands(claim: Claim) -> list[str]:
     if claim.tested:
         return [f"python -m pytest {claim.tested}"]
     if claim.needs and claim.chapter == "task_imbalance":  # one selection a cell of its designs
-        return ["paper-lib run task_imbalance dataset=split_mnist preset=paper seeds=0:5"]
+        return [task_imbalance.command()]
     lines = claim.command().splitlines()
     return [*lines, protocl_dirichlet.COMMAND] if claim.chapter == "protocl_dirichlet" else lines
 

@@ -422,3 +422,9 @@ def test_curves_say_in_their_labels_what_to_distrust():
     figure.draw_without_rendering()
     words = " ".join(text.get_text() for text in figure.legends[0].texts)
     assert "density failed 50 of 50" in words and "converged 50 of 50" in words and "99.76" in words
+
+
+def test_every_change_is_told_in_one_group_but_for_those_that_the_prose_names():
+    groups = {factor: why_hmc_forgets._group(factor) for factor in why_hmc_forgets.FACTORS}
+    assert [factor for factor, group in groups.items() if group is None] == ["as published", why_hmc_forgets.EXACT[0]]
+    assert set(groups.values()) - {None} == {*why_hmc_forgets.GROUPS, "corrected"}

@@ -119,7 +119,7 @@ def test_bfloat16_is_float32_but_for_rounding_and_keeps_parameters_and_outputs()
     # rounding makes other units the largest of their four, so gradients differ more than outputs; with 3, 64 and 256
     # images their cosine was at least 0.987 in every layer
     for a, b in zip(grads, others, strict=True):
-        assert not torch.equal(a, b) and torch.cosine_similarity(a.flatten(), b.flatten(), 0) > 0.97
+        assert 0 < (a - b).norm() < 0.2 * a.norm() and torch.cosine_similarity(a.flatten(), b.flatten(), 0) > 0.98
     tapes = [[], []]
     with torch.no_grad():
         for network, tape in zip((exact, rounded), tapes, strict=True):

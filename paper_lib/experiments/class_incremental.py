@@ -77,12 +77,12 @@ def numbers() -> dict[str, float | str]:
     """What the chapter's prose cites: percent of stored runs, and the verdicts."""
     cited: dict[str, float | str] = {}
     for dataset, short in (("split_mnist", ""), ("split_fmnist", "_fmnist")):
-        cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
+        table = stored(dataset)
+        cited |= tables.numbers(table, shown_in("tables"), short)
+        cited[f"n_sfsvi{short}"] = str(len(tables.by_seed(table).get("sfsvi", ())))
     cited |= tables.numbers(stored("split_cifar10"), ("protocl", "replay"), "_cifar10")
     for row in ("vcl_single_head", "vcl_coreset", "protocl"):
         cited[f"verdict_{row}"] = paper.verdict(f"{paper.label(row)} on Split-MNIST")
-    for dataset, short in (("split_mnist", ""), ("split_fmnist", "_fmnist")):
-        cited[f"n_sfsvi{short}"] = str(len(tables.by_seed(stored(dataset)).get("sfsvi", ())))
     logs = vcl_split_mnist.beside_public_logs(stored("split_mnist"))
     return cited | {f"log_{row}": round(float(x), 4) for row, x in logs["log, triangle mean"].items()}
 

@@ -250,10 +250,12 @@ def _cited(table: pd.DataFrame) -> dict[str, float]:
     mean = 100 * by_design(table, "paper").groupby(["row", "design", "ratio"]).forgetting.mean()
     changes = _changes_of(table).above
     rises = changes["joint"]
-    equal = {f"equal_{row}": float(mean[row, SAME_UPDATES, 1.0]) for row in ("sgd", "vcl")}
-    span = {"joint_rise_least": float(rises.min()), "joint_rise_most": float(rises.max())}
-    equal["change_sgd"] = float(changes["sgd", SAME_UPDATES])  # at equal updates
-    return equal | {"joint_most": float(mean["joint"].max())} | span
+    return {
+        **{f"equal_{row}": float(mean[row, SAME_UPDATES, 1.0]) for row in ("sgd", "vcl")},
+        "change_sgd": float(changes["sgd", SAME_UPDATES]),
+        "joint_most": float(mean["joint"].max()),
+        **{"joint_rise_least": float(rises.min()), "joint_rise_most": float(rises.max())},
+    }
 
 
 def numbers() -> dict[str, float]:
@@ -261,11 +263,15 @@ def numbers() -> dict[str, float]:
     return _cited(stored())
 
 
+def command() -> str:
+    """What runs every cell of the stored designs."""
+    seeds = f"{PAPER.seeds[0]}:{PAPER.seeds[-1] + 1}"
+    return f"paper-lib run task_imbalance dataset={PAPER.dataset} preset={PAPER.preset} seeds={seeds}"
+
+
 def source() -> str:
     """What recomputes the chapter's table, and how its runs came about."""
-    seeds = f"{PAPER.seeds[0]}:{PAPER.seeds[-1] + 1}"
-    command = f"paper-lib run task_imbalance dataset={PAPER.dataset} preset={PAPER.preset} seeds={seeds}"
-    return f"`{command}`\n{tables.provenance_of(stored())}"
+    return f"`{command()}`\n{tables.provenance_of(stored())}"
 
 
 CLAIMS = tuple(

@@ -56,12 +56,11 @@ FACTORS: dict[str, Mapping[str, Any]] = {
 """Changes in words, with the settings that they change."""
 
 GROUPS = {
-    "sampler": list(FACTORS)[1:5],
-    "fit": [*list(FACTORS)[5:8], *list(FACTORS)[12:14]],
-    "rest": list(FACTORS)[8:12],
-    "corrected": list(FACTORS)[15:],
+    "sampler": ("burn_reject", "include_init", "start", "adapt"),
+    "fit": ("final_rows", "regularisation", "holdout", "density"),
+    "rest": ("average", "prior_precision", "toy_points"),
 }
-"""Changes as the chapter's prose takes them together."""
+"""Settings as the chapter's prose takes their changes together; all that is corrected at once is ``corrected``."""
 
 EXACT = ("nothing fitted (exact)", "all corrected, exact")
 """The changes that hand on no density."""
@@ -169,18 +168,24 @@ def numbers() -> dict[str, str]:
         name = _cited(factor)
         cited[name] = f"{frame['mean'][factor]:.1f} %" if there else "not run yet"
         cited[f"{name}_verdict"] = frame.verdict[factor] if there else "not run yet"
-    for group, factors in GROUPS.items():
+    for group in (*GROUPS, "corrected"):
         there = [
             f"{f.removeprefix('all corrected, ')} {frame['mean'][f]:.1f} % ({frame.verdict[f]})"
-            for f in factors
-            if f in frame.index
+            for f in FACTORS
+            if f in frame.index and _group(f) == group
         ]
         cited[f"group_{group}"] = "; ".join(there) or "not run yet"
-    remembers = [name for name in EXACT if cited[_cited(name) + "_verdict"] == "remembers"]
-    cited["to_blame"] = "the density" if len(remembers) == len(EXACT) else "open"
+    cited["to_blame"] = "the density" if all(claim.judged().verdict == "holds" for claim in CLAIMS) else "open"
     missing = [factor for factor in FACTORS if factor not in frame.index]
     cited["not_run"] = "nothing" if not missing else f"{len(missing)} of {len(FACTORS)}: {'; '.join(missing)}"
     return cited
+
+
+def _group(factor: str) -> str | None:
+    """The group of ``GROUPS`` that a change belongs to; none of what changes nothing or fits nothing."""
+    if factor.startswith("all corrected"):
+        return "corrected"
+    return next((group for group, names in GROUPS.items() if set(names) & set(FACTORS[factor])), None)
 
 
 def _cited(factor: str) -> str:
