@@ -12,6 +12,8 @@ OUT      ?= out
 BIN      := $(VENV)/bin
 RUNS     := $(abspath $(OUT))/runs
 RUN      := $(BIN)/python
+# One thread a process: the work of most tests is too small to share.
+PYTEST   := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses logical --maxprocesses 4
 # Changes whenever a dependency or a pin does, so an environment is only touched when it has to be.
 STAMP    := $(VENV)/paper_lib-installed
 
@@ -30,10 +32,10 @@ reproduce: install $(RUNS)/code
 	$(RUN) scripts/book.py
 
 test: lint book nbval
-	$(RUN) -m pytest -m "not slow and not browser"
+	$(PYTEST) --dist worksteal -m "not slow and not browser"
 
 check: book $(RUNS)/code
-	$(RUN) -m pytest -m "slow or browser or real_data" -rs
+	$(PYTEST) --dist worksteal -m "slow or browser or real_data" -rs
 
 install: $(STAMP)
 
@@ -60,7 +62,7 @@ book: install
 # Every stored notebook runs again, and what it prints must be what is stored.
 nbval: install $(RUNS)/code
 ifneq ($(wildcard notebooks/*.ipynb),)
-	$(RUN) -m pytest -o addopts= --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg \
+	$(PYTEST) --dist loadscope -o addopts= --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg \
 		--nbval-cell-timeout 300 notebooks
 endif
 

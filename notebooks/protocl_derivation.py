@@ -59,7 +59,7 @@ Markdown(protocl_derivation.findings(result))
 #
 # Dirichlet and Gaussian beliefs stay Dirichlet and Gaussian when a labelled point comes in.
 
-# %% tags=["hide-input"] mystnb={"figure": {"caption": "The paper's Figure 6. Above: the generative model. Below: beliefs in the embedding space, sharper for classes with more points.", "name": "fig-derivation-model"}, "image": {"alt": "Above, the graphical model: fixed alpha gives class probabilities p, which give a label y; fixed mean and precision give a prototype for each class; label, prototype and noise give the embedding z, which the encoder computes from the input x. Below, an embedding space with three classes of points, each with the mean of its prototype, a ring for the uncertainty of that mean, wider for fewer points, and a shade for the spread of points; dashed lines join a test point to the three means."}}
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "The paper's Figure 6, redrawn. Above: the generative model. Below: beliefs in the embedding space, sharper for classes with more points.", "name": "fig-derivation-model"}, "image": {"alt": "Above, the graphical model: fixed alpha gives class probabilities p, which give a label y; fixed mean and precision give a prototype for each class; label, prototype and noise give the embedding z, which the encoder computes from the input x. Below, an embedding space with three classes of points, each with the mean of its prototype, a ring for the uncertainty of that mean, wider for fewer points, and a shade for the spread of points; dashed lines join a test point to the three means."}}
 figure = schematics.protocl_model()
 figure
 
@@ -111,8 +111,9 @@ plots.monte_carlo_check(
 # **The objective is not the evidence.** The paper writes the integral of a product over points as a product of one
 # integral a point. Points of a class share their prototype, so the product over embeddings is exact for at most one
 # point of each class ({numref}`fig-derivation-swap`). All labels share the class probabilities, so the product over
-# labels is exact for a single label. Otherwise the objective is a composite of one-point predictives. Maximised alone,
-# the objective may put all classes on one point, see {doc}`/notebooks/protocl`.
+# labels is exact for a single label. Otherwise the objective is a product of one-point predictives. The gap is that at
+# the start: with thousands of points counted, a prototype is nearly known, and the gap is near zero. Maximised alone,
+# the objective may put all classes on one point; {doc}`/notebooks/release_audit` has what it then ends with.
 #
 # **Slips in the appendix.** It writes a precision where a covariance is meant in the posterior of a prototype: M7 in
 # {doc}`/notebooks/errata`.
@@ -135,6 +136,6 @@ plots.monte_carlo_check(
 # 3. Set `precision = 100`. When does the product equal the exact integral?
 #
 # :::{dropdown} Answer
-# Nearly always: for 64 points the gap is 0.5 nats a point. If the prototype is almost known beforehand, points say
-# little about one another.
+# For one point alone, but the gap shrinks from 20 to 0.5 nats a point. If the prototype is almost known beforehand,
+# points say little about one another.
 # :::

@@ -13,12 +13,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from paper_lib.rows import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, ROWS, SKY, VERMILION
+from paper_lib.rows import BLACK, BLUE, GREEN, GREY, PURPLE, ROWS, SKY, VERMILION
 
-TASK_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE)
+TASK_COLOURS = ("#332288", "#CC6677", "#999933", "#44AA99", "#882255")
+"""Of Tol's muted scheme, for colour-blind readers too: no task has the colour of a method beside it."""
 
 STYLE = {
     "figure.dpi": 200,
@@ -242,11 +244,12 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: 
 
 def draw_accuracy(ax: Axes, curves: Mapping[str, np.ndarray]) -> None:
     """Curves P_k ``(seed, task)`` of rows on an axis, mean and sd over seeds."""
-    for name, values in curves.items():
+    for place, (name, values) in enumerate(curves.items()):
         label, colour, marker, line = ROWS[name].style
         tasks = np.arange(1, values.shape[1] + 1)
+        at = tasks + 0.04 * (place - (len(curves) - 1) / 2)  # side by side where curves coincide
         mean, sd = 100 * values.mean(0), 100 * _sd(values)
-        ax.errorbar(tasks, mean, _within(mean, sd), color=colour, marker=marker, ls=line, capsize=3, ms=5, label=label)
+        ax.errorbar(at, mean, _within(mean, sd), color=colour, marker=marker, ls=line, capsize=3, ms=5, label=label)
     ax.set_xticks(tasks)
     ax.set_xlabel("tasks learned, k")
     ax.set_ylim(0, 101)
@@ -291,7 +294,7 @@ def scores(panels: Mapping[str, pd.DataFrame]) -> Figure:
             _draw_scores(ax, place[name], line, ROWS[name].style.colour)
             if len(panels) == 1:
                 ax.text(1.02, place[name], f"{line.final:.1f}", transform=ax.get_yaxis_transform(), va="center")
-        ax.set(xlabel="accuracy (%)", xlim=(left, 101))
+        ax.set(xlabel="accuracy (%)", xlim=(left, 102))
         ax.set_xticks(np.arange(left, 101, (50 if len(panels) > 1 else 20) if left == 0 else 10))
         ax.grid(axis="x", alpha=0.3)
     if len(panels) == 1:
@@ -302,7 +305,7 @@ def scores(panels: Mapping[str, pd.DataFrame]) -> Figure:
     handles = [axes[0, 0].errorbar([], [], xerr=[], label="final accuracy $P_T$ ± sd", **dots)]
     handles += [axes[0, 0].errorbar([], [], xerr=[], label="triangle mean ± sd", mfc="white", **dots)]
     if any(lines["paper"].notna().any() for lines in panels.values()):
-        handles += [Patch(color=GREY, alpha=0.3, label="printed number and its ±")]
+        handles += [Patch(facecolor=(*to_rgb(GREY), 0.3), edgecolor=GREY, label="printed number and its ±")]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
@@ -445,7 +448,7 @@ def concentrations(panels: Mapping[str, np.ndarray], num_tasks: int) -> Figure:
         left.set_ylim(bottom=0)
         right.set_ylim(0, min(101, 1.1 * share.mean(0).max()))
         left.set(title=_narrow(title), ylabel=r"$\alpha$ (thousands)")
-        right.set(title=f"{num_seeds} seed{'s' * (num_seeds > 1)}, ± se", ylabel="share (%)")
+        right.set(title=f"shares, {num_seeds} seed{'s' * (num_seeds > 1)}", ylabel="share (%)")
     for ax in axes[-1]:
         ax.set_xticks(range(0, num_tasks + 1, -(-num_tasks // 5)))
         ax.set_xlabel("tasks learned")
@@ -506,6 +509,7 @@ def filter_assumptions(steps: pd.DataFrame, idle: pd.DataFrame) -> Figure:
     left.plot(steps.weight, steps.simulated, "o", ms=5, color=BLACK, label="simulated")
     left.set(xlabel="weight", ylabel="variance of the step\nof its optimum", yscale="log", title="Transition, η²")
     left.set_xticks(steps.weight)
+    left.set_xlim(steps.weight.min() - 0.5, steps.weight.max() + 0.5)
     right.axhline(idle.limit[0], color=GREY, ls="--", lw=1, label="limit, η² / (1 − (1 − h)²)")
     right.plot(idle.step, idle.corrected, color=BLUE)
     right.plot(idle.step, idle.printed, color=VERMILION, ls=(0, (4, 2)))

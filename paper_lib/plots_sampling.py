@@ -9,10 +9,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from paper_lib.plots import BLACK, GREY, TASK_COLOURS, card, draw_accuracy, legend_below
 from paper_lib.rows import ROWS
+
+FAR = 40.0
+"""Points below all others from which on a line is told at the edge of ``factors``."""
 
 Points = Sequence[tuple[NDArray, NDArray]]
 """Inputs ``(n, 2)`` and labels ``(n,)`` of each task."""
@@ -46,8 +50,8 @@ def accuracy(curves: Mapping[str, NDArray], notes: Mapping[str, str], best: floa
     ax = axes[0, 0]
     draw_accuracy(ax, curves)
     ax.axhline(best, color=GREY, lw=1, label=f"best classifier of all tasks, {best:.2f} %")
-    low = min(float(c.mean(0).min()) for c in curves.values())
-    ax.set_ylim(10 * np.floor(10 * max(low - 0.05, 0)), 102)
+    low = min(float((c.mean(0) - c.std(0)).min()) for c in curves.values())
+    ax.set_ylim(10 * np.floor(10 * max(low - 0.02, 0)), 102)
     ax.set_ylabel("accuracy, tasks so far, $P_k$ (%)")
     counts = sorted({len(c) for c in curves.values()})
     ax.set_title(f"mean ± sd over {' or '.join(map(str, counts))} seed{'s' * (counts != [1])}")
@@ -70,18 +74,24 @@ def surfaces(panels: Mapping[str, Any], points: Points) -> Figure:
     if not panels:
         return _not_run()
     figure, axes = card(len(panels), 2, height=1.2 + 1.7 * len(panels), sharex=True, sharey=True)
-    for line, (title, (x, y, mean, sd, seen)) in zip(axes, panels.items(), strict=True):
+    for place, (line, (title, (x, y, mean, sd, seen))) in enumerate(zip(axes, panels.items(), strict=True)):
         left, right = line
         images = [
             ax.pcolormesh(x, y, values, cmap=cmap, vmin=0, vmax=top, shading="nearest", rasterized=True)
             for ax, values, cmap, top in ((left, mean, "cividis", 1.0), (right, sd, "magma", 0.5))
         ]
         left.contour(x, y, mean, levels=[0.5], colors="white", linewidths=1.2)
-        for ax, name in ((left, title), (right, "spread")):
-            _draw_points(ax, points[:seen], size=2, colours=["white"] * len(points), most=16)
+        for ax, name in ((left, title), (right, "" if place else "spread over draws")):
+            for size, colour in ((3.4, "black"), (2.4, "white")):  # white on bright maps, too
+                _draw_points(ax, points[:seen], size=size, colours=[colour] * len(points), most=16)
             ax.set_title(name)
-    for column, (image, label) in enumerate(zip(images, ("mean probability of class 1", "sd over draws"), strict=True)):
-        figure.colorbar(image, ax=axes[:, column], location="bottom", label=label, aspect=25)
+    for column, (image, label) in enumerate(
+        zip(images, ("mean probability of class 1", "sd of that probability"), strict=True)
+    ):
+        bar = figure.colorbar(image, ax=axes[:, column], location="bottom", label=label, aspect=25)
+        bar.set_ticks([0, 0.5 if column == 0 else 0.25, 1 if column == 0 else 0.5])
+    figure.supxlabel("first input", fontsize="medium")
+    figure.supylabel("second input", fontsize="medium")
     return figure
 
 
@@ -97,8 +107,10 @@ def traces(panels: Mapping[str, Any]) -> Figure:
     for column, (title, found) in enumerate(panels.items()):
         for ax, values in zip(axes[:, column], (100 * found.accuracy, found.nll), strict=True):
             for task in range(values.shape[1]):
-                lines = ax.plot(found.num_draws, values[:, task].T, color=TASK_COLOURS[task], lw=0.7, alpha=0.7)
-                lines[0].set_label(f"task {task + 1}")
+                colour = TASK_COLOURS[task]
+                ax.plot(found.num_draws, values[:, task].T, color=colour, lw=0.5, alpha=0.35)
+                median = np.median(values[:, task], axis=0)
+                ax.plot(found.num_draws, median, color=colour, lw=1.8, label=f"task {task + 1}, median")
             ax.set_xscale("log")
         axes[0, column].set_title(f"{title},\n{len(found.accuracy)} seed{'s' * (len(found.accuracy) > 1)}")
         axes[1, column].set_xlabel("draws of one chain")
@@ -120,7 +132,7 @@ def diagnostics(told: pd.DataFrame, max_rhat: float, min_ess: float) -> Figure:
     panels = (
         ("ess_log_density", "ESS of log density", 1, min_ess),
         ("rhat_log_density", "R-hat of log density", 1, max_rhat),
-        ("density_accuracy", "accuracy, task just learned (%)", 100, None),
+        ("density_accuracy", "accuracy when learned (%)", 100, None),
         ("num_components", "components", 1, None),
     )
     rows = [row for row in ROWS if row in set(told["row"])]
@@ -151,22 +163,41 @@ def diagnostics(told: pd.DataFrame, max_rhat: float, min_ess: float) -> Figure:
     return figure
 
 
-def factors(lines: pd.DataFrame) -> Figure:
+def factors(lines: pd.DataFrame, meaning: Mapping[str, str]) -> Figure:
     """Final accuracy of a setting and of each change of one of its factors, a dot a seed.
+
+    A line far below all others is told at the edge, so that it does not squeeze them.
 
     Args:
         lines: index the change in words, a column ``final`` with a list of percents, and ``colour``.
+        meaning: what each colour says, of which the legend has those that occur.
     """
     if lines.empty:
         return _not_run()
-    figure, axes = card(height=1.2 + 0.36 * len(lines))
+    used = [colour for colour in meaning if colour in set(lines.colour)]
+    figure, axes = card(height=1.4 + 0.36 * len(lines) + 0.2 * len(used))
     ax = axes[0, 0]
-    for place, (_, line) in enumerate(lines.iterrows()):
-        ax.plot(line.final, [-place] * len(line.final), "o", ms=5, color=line.colour, alpha=0.8)
+    means = lines.final.map(np.mean)
+    lowest, rest = means.idxmin(), means.drop(means.idxmin())
+    apart = len(rest) > 0 and rest.min() - means[lowest] > FAR
+    within = [x for name, final in lines.final.items() for x in final if not (apart and name == lowest)]
+    left = 5 * np.floor(min(within) / 5 - 0.2)
+    for place, (name, line) in enumerate(lines.iterrows()):
+        if apart and name == lowest:
+            ax.annotate(
+                f"{means[name]:.0f} %", (left, -place), (14, 0), textcoords="offset points", va="center",
+                color=line.colour, arrowprops={"arrowstyle": "->", "color": line.colour},
+            )  # fmt: skip
+            continue
+        seeds = len(line.final)
+        heights = -place + 0.13 * (np.arange(seeds) - (seeds - 1) / 2)  # apart, where seeds end alike
+        ax.plot(line.final, heights, "o", ms=5, mfc="none", mew=1.4, color=line.colour)
     ax.set_yticks([-place for place in range(len(lines))], lines.index)
-    low = min(min(final) for final in lines.final)
-    ax.set(xlabel="final accuracy (%), a dot a seed", xlim=(45 if low > 45 else 10 * (low // 10), 101))
+    ax.set_ylim(0.6 - len(lines), 0.6)
+    ax.set(xlabel="final accuracy (%), a dot a seed", xlim=(left, 101))
     ax.grid(axis="x", alpha=0.3)
+    handles = [Line2D([], [], ls="", marker="o", mfc="none", mew=1.4, color=c, label=meaning[c]) for c in used]
+    figure.legend(handles=handles, loc="outside lower center", ncols=1, frameon=False)
     return figure
 
 

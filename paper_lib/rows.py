@@ -365,14 +365,14 @@ def _rows() -> Iterable[Row]:
         VCL,
         settings=plus(VCL_SETTINGS, CORESETS),
         scenarios=ANY,
-        style=Style("VCL, random coreset", SKY, "D", "-"),
+        style=Style("VCL, random coreset", BLUE, "D", "-."),
     )
     yield vcl(
         "vcl_coreset_k_centre",
         partial(VCL, coreset_selection="k_centre"),
         settings=plus(VCL_SETTINGS, CORESETS),
         scenarios=ANY,
-        style=Style("VCL, k-centre coreset", PURPLE, "^", "-"),
+        style=Style("VCL, k-centre coreset", BLUE, "^", ":"),
     )
     yield plain("sgd_multi_head", sgd, scenarios=HEAD_A_TASK, style=Style("SGD, a head a task", ORANGE, "s", "--"))
     yield plain(
@@ -421,11 +421,11 @@ def _rows() -> Iterable[Row]:
             exhibits=("figure_1",),
         )
     buffet = partial(Row, settings=HIBNN_SETTINGS, quick=HIBNN_QUICK, scenarios=CLASSES_FIRST, stream=UNIT)
-    yield buffet("hibnn", HIBNN, style=Style("HIBNN", PURPLE, "P", "-"))
+    yield buffet("hibnn", HIBNN, style=Style("HIBNN", SKY, "P", "-"))
     yield buffet(
         "hibnn_as_published",
         partial(HIBNN, concrete_loc="log_pi", mask_kl="over_n", head_entropy="expected"),
-        style=Style("HIBNN as published", PURPLE, "X", ":"),
+        style=Style("HIBNN as published", SKY, "X", ":"),
     )
     function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT)
     yield function("fromp", FROMP, FROMP_SETTINGS, scenarios=CLASSES_FIRST, style=Style("FROMP", ORANGE, "^", "-"))
@@ -436,7 +436,7 @@ def _rows() -> Iterable[Row]:
         scenarios=CLASSES_FIRST,
         style=Style("FROMP, random points", ORANGE, "v", ":"),
     )
-    yield function("sfsvi", SFSVI, SFSVI_SETTINGS, scenarios=CLASSES_FIRST, style=Style("S-FSVI", BLUE, "^", "-"))
+    yield function("sfsvi", SFSVI, SFSVI_SETTINGS, scenarios=CLASSES_FIRST, style=Style("S-FSVI", PURPLE, "^", "-"))
     yield function(
         "sfsvi_no_coreset",
         partial(SFSVI, coreset_per_task=0),
@@ -445,7 +445,7 @@ def _rows() -> Iterable[Row]:
             for name, own in SFSVI_SETTINGS.items()
         },
         scenarios=CLASSES_FIRST,
-        style=Style("S-FSVI without a coreset", BLUE, "v", ":"),
+        style=Style("S-FSVI without a coreset", PURPLE, "v", ":"),
     )
     yield function(
         "fromp_multi_head",
@@ -460,7 +460,7 @@ def _rows() -> Iterable[Row]:
         SFSVI,
         SFSVI_HEADS,
         scenarios=HEAD_A_TASK,
-        style=Style("S-FSVI, a head a task", BLUE, "^", "--"),
+        style=Style("S-FSVI, a head a task", PURPLE, "^", "--"),
         exhibits=("heads",),
     )
     yield memory("protocl", ProtoCL, PROTOCL, style=Style("ProtoCL", GREEN, "o", "-"))
@@ -476,12 +476,12 @@ def _rows() -> Iterable[Row]:
         plus(PROTOCL, label_smoothing=0.1) | PROTOCL_CALIBRATED,
         style=Style("ProtoCL, calibrated", GREEN, "*", "--"),
     )
-    yield memory("protocl_as_published", ProtoCL, PUBLISHED, style=Style("ProtoCL as published", SKY, "s", "-"))
+    yield memory("protocl_as_published", ProtoCL, PUBLISHED, style=Style("ProtoCL as published", GREEN, "s", "-."))
     yield memory(
         "protocl_no_memory",
         partial(ProtoCL, memory_per_task=0),
         {name: {k: v for k, v in own.items() if k != "memory_per_task"} for name, own in PROTOCL.items()},
-        style=Style("ProtoCL without memory", PURPLE, "v", "-"),
+        style=Style("ProtoCL without memory", GREEN, "v", ":"),
     )
     yield memory("replay", Replay, REPLAY, style=Style("replay", VERMILION, "D", "-"))
     yield memory(
@@ -524,7 +524,7 @@ def _rows() -> Iterable[Row]:
         SequentialHMC,
         HMC_PUBLISHED,
         quick=HMC_QUICK_PUBLISHED,
-        style=Style("HMC as published", ORANGE, "s", ":"),
+        style=Style("HMC as published", VERMILION, "s", ":"),
     )
     two = partial(
         Row,

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Ellipse, FancyArrowPatch, FancyBboxPatch, Rectangle
 from numpy.typing import NDArray
 
-from paper_lib.plots import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, TASK_COLOURS, VERMILION, card
+from paper_lib.plots import TASK_COLOURS, card
+from paper_lib.rows import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
 
 OBSERVED = "#D9D9D9"
 RADIUS = 0.42

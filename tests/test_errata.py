@@ -13,7 +13,7 @@ from paper_lib.rng import generator
 QUICK = errata.Config(num_draws=40_000)
 
 # How far the corrected number may be from the independent one, relative: Monte Carlo error, or what linearising costs.
-TOLERANCE = {"simulation": 0.03, "draws from the prior": 0.06, "quadrature, not linearised": 0.02, "noise alone": 0.25}
+TOLERANCE = {"simulation": 0.03, "draws from the prior": 0.06, "quadrature, not linearised": 0.02}
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +29,17 @@ def test_corrected_agrees_with_the_independent_route_and_printed_does_not(result
 
 
 def test_the_chapter_says_how_near_the_corrected_numbers_come():
-    """Within 1 % but for M8, 11 % above the noise; every printed one is off by more than a half."""
+    """Within 1 %; every printed one is off by more than a half."""
     checks = errata.run(errata.Config()).checks.set_index("point")
     off = (checks[["printed", "corrected"]].sub(checks.independent, axis=0)).div(checks.independent.abs(), axis=0)
-    assert off.corrected.drop("M8").abs().max() < 0.01
-    assert off.corrected["M8"] == pytest.approx(0.11, abs=0.005)
+    assert off.corrected.abs().max() < 0.01
     assert off.printed.abs().min() > 0.5
     said = errata.numbers(errata.run(errata.Config()).checks)
-    assert said["corrected_off"] == pytest.approx(100 * off.corrected.drop("M8").abs().max())
-    assert said["bound_off"] == pytest.approx(100 * off.corrected["M8"])
+    assert said["corrected_off"] == pytest.approx(100 * off.corrected.abs().max())
     assert said["printed_off"] == pytest.approx(100 * off.printed.abs().min())
 
 
-def test_the_bound_is_met_by_exact_inference_in_one_model_and_not_by_another():
-    """M8: in sequence the line ends where all data at once take it; the mixture ends below it."""
+def test_exact_inference_in_one_model_ends_where_all_data_at_once_take_it():
     tasks = [change_point_task(task, 50, 100.0, generator(0, task)) for task in range(2)]
     x, y = (torch.cat(part) for part in zip(*tasks, strict=True))
     prior = Gaussian(torch.zeros(2).double(), torch.eye(2).double())
@@ -51,8 +48,6 @@ def test_the_bound_is_met_by_exact_inference_in_one_model_and_not_by_another():
     for part in (slice(0, 50), slice(50, 100)):
         line, _ = condition_line(line, line_features(x[part]), y[part], 100.0)
     torch.testing.assert_close(line.mean, at_once.mean, rtol=1e-9, atol=1e-9)
-    check = errata.joint_bound()
-    assert check.corrected < 0.2 * check.printed
 
 
 def test_table_keeps_what_is_read(result):
@@ -61,7 +56,7 @@ def test_table_keeps_what_is_read(result):
 
 
 def test_every_point_has_a_check(result):
-    assert list(dict.fromkeys(result.checks.point)) == [f"M{i}" for i in range(1, 9)]
+    assert list(dict.fromkeys(result.checks.point)) == [f"M{i}" for i in range(1, 8)]
 
 
 def test_printed_exponent_diverges_and_the_corrected_one_settles(result):

@@ -53,13 +53,13 @@ def test_misspecification():
     assert (cited["line_before"], cited["line_after"]) == pytest.approx(first_task()["line"])
     said("misspecification", "rises from {glue:text}`line_before:.3f` to {glue:text}`line_after:.3f`")
     said("misspecification", f"tends to 0.010 + 1/12 = {0.01 + 1 / 12:.3f}")
-    one = first_task(num_experts=1, seeds=(0, 1, 2))
+    one = first_task(num_experts=1)
     assert one["experts"][1] == pytest.approx(one["line"][1], abs=0.001)
-    noisy = first_task(noise_precision=1.0, seeds=(0, 1, 2))["line"]
+    noisy = first_task(noise_precision=1.0)["line"]
     said("misspecification", f"goes from {noisy[0]:.2f} to {noisy[1]:.2f}")
-    held = first_task(prior_var=0.001, seeds=(0, 1, 2))["line"]
+    held = first_task(prior_var=0.001)["line"]
     said("misspecification", f"is {held[0]:.3f} before task 2 and {held[1]:.3f} after it")
-    (intercept, slope), (_, end) = held_lines(3)
+    (intercept, slope), (_, end) = held_lines(5)
     said("misspecification", f"reach {intercept:.2f} but holds the slope near {slope:.1f}")
     assert abs(end) < 0.05
 
@@ -75,7 +75,7 @@ def test_protocl_derivation():
     assert last.exact - last["product"] == pytest.approx(gap())
     said("protocl_derivation", "{glue:text}`product:.1f` nats a point; the exact integral is {glue:text}`exact:.1f`")
     said("protocl_derivation", f"from {gap():.0f} nats a point to {gap(noise_var=1.0):.0f}.")
-    said("protocl_derivation", f"the gap is {gap(precision=100.0):.1f} nats")
+    said("protocl_derivation", f"from {gap():.0f} to {gap(precision=100.0):.1f} nats a point")
     configs = [protocl_derivation.Config(concentration=c) for c in (100.0, 0.78)]
     fourth = [protocl_derivation.urn(config).closed_form.iloc[-1] for config in configs]
     said(

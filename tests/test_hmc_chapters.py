@@ -108,7 +108,7 @@ def test_figure_3_and_the_gates_are_judged_by_what_is_stored():
     assert judged(together(table("hmc", 0.85, -0.5), table("hmc_joint", 0.97), vcl)).verdict == "with a caveat"
     assert judged(together(table("hmc", 0.95), table("hmc_joint", 0.97), vcl)).verdict == "not reproduced"
     few = judged(together(table("hmc", 0.85, seeds=3), table("hmc_joint", 0.97), vcl))
-    assert few.verdict == "open" and "3 of 10 seeds" in few.ours
+    assert few.verdict == "open" and "(3 seeds run)" in few.ours
     for final, verdict in ((0.97, "not reproduced"), (0.994, "not reproduced"), (0.996, "reproduced")):
         found = hmc_sequential.judge_joint(table("hmc_joint", final))
         assert found.verdict == verdict and "99.7" in found.ours
@@ -141,7 +141,7 @@ def test_factors_are_judged_against_the_exact_recursion():
     assert shown["densities failed"][list(found.index)].tolist() == ["15 of 15", "0 of 15", "0 of 15", "–"]
     assert set(more.n[list(found.index)]) == {3} and len(shown) == len(why_hmc_forgets.FACTORS)
     assert (shown.verdict == "not run yet").sum() == len(shown) - 4
-    plots_sampling.factors(found).draw_without_rendering()
+    plots_sampling.factors(found, why_hmc_forgets.MEANING).draw_without_rendering()
     assert why_hmc_forgets.found({"as published": exact.iloc[:0]}).empty
 
 
@@ -164,7 +164,7 @@ def test_every_factor_changes_one_thing_and_all_are_planned():
     ):
         assert any(factor in change for change in one.values()), factor
     for line in why_hmc_forgets.source().split("\n"):
-        assert line.startswith("`paper-lib run dataset=toy_pan preset=paper seeds=0:3 rows=hmc_as_published")
+        assert ": `paper-lib run dataset=toy_pan preset=paper seeds=0:3 rows=hmc_as_published" in line
 
 
 def test_without_runs_every_number_is_words(tmp_path, monkeypatch):
@@ -174,7 +174,7 @@ def test_without_runs_every_number_is_words(tmp_path, monkeypatch):
     assert hmc_sequential.numbers("toy_pan")["hmc"] == "not run yet"
     assert hmc_draws.stored("toy_pan", "hmc") is None and hmc_draws.stored_traces("toy_pan", ("hmc",)) == {}
     for figure in (
-        plots_sampling.factors(why_hmc_forgets.stored()),
+        plots_sampling.factors(why_hmc_forgets.stored(), why_hmc_forgets.MEANING),
         plots_sampling.traces({}),
         plots_sampling.surfaces(*hmc_draws.after_all_tasks("toy_pan", ("hmc",))),
         plots_sampling.diagnostics(hmc_diagnostics.told(hmc_diagnostics.stored("toy_pan")), 1.01, 400),

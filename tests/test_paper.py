@@ -46,7 +46,7 @@ split_cifar100    protocl  23.96 1.34    1425 28
 def test_printed_numbers_are_those_of_the_paper():
     found = {(p.exhibit, p.row, p.dataset): (p.value, p.margin) for p in paper.PRINTED}
     assert len(found) == len(paper.PRINTED)
-    typed = {("Sec. 6, text", "protocl_no_memory", "split_mnist"): (33.25, 0.15)}
+    typed = {("Sec. 7, text", "protocl_no_memory", "split_mnist"): (33.25, 0.15)}
     for line in TABLE_1.split("\n")[1:-1]:
         row, *numbers = line.split()
         for dataset, value, margin in zip(("split_mnist", "split_fmnist"), numbers[::2], numbers[1::2], strict=True):
@@ -61,7 +61,7 @@ def test_printed_numbers_are_those_of_the_paper():
 
 
 def test_what_a_printed_number_says_of_itself():
-    """Epochs of Sec. 6; rows without memory print a triangle mean, of which a final accuracy would be above 100 %."""
+    """Epochs of Sec. 7; rows without memory print a triangle mean, of which a final accuracy would be above 100 %."""
     assert {(p.row, p.epochs) for p in paper.PRINTED if "mnist" in p.dataset} == {
         *((row, None) for row in ("vcl_single_head", "vcl_coreset", "hibnn", "fromp", "sfsvi")),
         *((row, 50) for row in ("protocl", "protocl_no_memory")),

@@ -1,5 +1,9 @@
 """The audit: learning from the labels that are scored, by a loop over points, and choices one at a time."""
 
+import re
+
+import nbformat
+import notebooks
 import pytest
 import torch
 
@@ -71,3 +75,15 @@ def test_a_kept_posterior_predicts_as_its_run_did(tmp_path, monkeypatch):
         torch.tensor(point.accuracy.to_numpy()), torch.tensor(last.value[point.index].to_numpy()), rtol=0, atol=1e-6
     )
     assert set(table.rule) == {"task", "point"} and set(table["row"]) == {"hibnn"}
+
+
+@pytest.mark.slow
+def test_the_stored_table_of_the_quick_run_is_what_it_gives(tmp_path, monkeypatch):
+    """Within three points: a processor of another kind moves a seed, so nbval passes this table over."""
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path))
+    found = release_audit.run(release_audit.LIVE)
+    cells = nbformat.read(notebooks.NOTEBOOKS / "release_audit.ipynb", as_version=4).cells
+    (cell,) = [c for c in cells if "nbval-ignore-output" in c.metadata.get("tags", ())]
+    for choice, mean in found["mean"].items():
+        (line,) = [x for x in cell.outputs[0].data["text/plain"].splitlines() if x.strip().startswith(choice)]
+        assert float(re.search(r"([\d.]+) ±", line)[1]) == pytest.approx(mean, abs=3), choice

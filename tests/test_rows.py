@@ -125,7 +125,7 @@ def test_figure_1_has_the_reference_s_settings(dataset):
 @pytest.mark.parametrize(
     ("name", "dataset", "shown"),
     [
-        # Sec. 6 and App. I: 50 epochs, 200 points a task, two layers; CIFAR: 80 epochs, embeddings of 32
+        # Sec. 7 and App. I: 50 epochs, 200 points a task, two layers; CIFAR: 80 epochs, embeddings of 32
         ("protocl_paper_epochs", "split_mnist", {"epochs": 50, "batch_size": 64, "memory_per_task": 200}),
         ("protocl_paper_epochs", "split_fmnist", {"epochs": 50, "batch_size": 128, "memory_per_task": 200}),
         ("protocl", "split_cifar10", {"epochs": 80, "embedding_dim": 32, "network": "cifarnet", "learning_rate": 1e-3}),

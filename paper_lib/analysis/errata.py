@@ -1,7 +1,7 @@
 """Printed formulas that do not hold, each beside the corrected one and a third number that uses neither.
 
-M1 to M8 number the points as the chapter does. Every check is a function that returns one or two ``Check`` rows; the
-third number comes from simulation, quadrature, brute force or the definition.
+M1 to M7 number the points as the chapter does. Every check is a function that returns a ``Check``; the third number
+comes from simulation, quadrature, brute force or the definition.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from paper_lib import metrics
-from paper_lib.analysis import filter_derivation, misspecification, protocl_derivation
+from paper_lib.analysis import filter_derivation, protocl_derivation
 from paper_lib.checks import within
 from paper_lib.inference.gaussian import (
     Gaussian,
     Prototypes,
     condition_dirichlet,
-    condition_on,
     condition_prototypes,
     dirichlet_log_predictive,
     log_density,
@@ -62,7 +61,7 @@ class Check(NamedTuple):
     """One quantity, three times.
 
     Attributes:
-        point: M1 to M8.
+        point: M1 to M7.
         quantity: what the numbers are.
         printed: by the printed formula or claim.
         corrected: by the corrected one.
@@ -101,13 +100,11 @@ def run(config: Config) -> Result:
         Check("M1", "prior variance of a drifting weight", last.printed, last.corrected, last.simulated, by),
         Check("M2", "variance of a step of the optimal weight", step.printed, step.corrected, step.simulated, by),
         linearisation_offset(),
-        conditional_variance(),
         shared_prototype(config),
         shared_probabilities(config),
         average_not_sum(),
         sign_of_the_bound(config),
         prototype_variance(),
-        joint_bound(),
     ]
     return Result(pd.DataFrame(rows), drift)
 
@@ -123,15 +120,12 @@ def numbers(checks: pd.DataFrame) -> dict[str, float]:
     """What the chapter's prose cites: the least or largest distance from the independent number, percent of it.
 
     Returns:
-        ``corrected_off``, the largest of a corrected number but for M8; ``bound_off``, that of M8; ``printed_off``, the
-        least of a printed number.
+        ``corrected_off``, the largest of a corrected number; ``printed_off``, the least of a printed number.
     """
-    by = checks.set_index("point")
-    off = by[["printed", "corrected"]].sub(by.independent, axis=0).div(by.independent, axis=0).abs() * 100
+    off = checks[["printed", "corrected"]].sub(checks.independent, axis=0).div(checks.independent, axis=0).abs() * 100
     return {
-        "corrected_off": float(off.corrected.drop("M8").max()),
-        "bound_off": float(off.corrected["M8"]),
-        "printed_off": float(off.printed.min()),
+        "corrected_off": round(float(off.corrected.max()), 8),
+        "printed_off": round(float(off.printed.min()), 8),
     }
 
 
@@ -152,23 +146,6 @@ def linearisation_offset() -> Check:
     log_joint = -0.5 * ((y - f(theta, x)) ** 2 / noise_var + (theta - prior.mean) ** 2 / prior.var)
     exact = (theta * log_joint.softmax(0)).sum().item()
     return Check("M3", "posterior mean of a weight", printed, corrected, exact, "quadrature, not linearised")
-
-
-def conditional_variance() -> Check:
-    """M3: variance of one of two weights, with the other held fixed and with the other unknown, by brute force."""
-    x, noise_var = torch.tensor([[1.0, 0.8]], dtype=F64), 0.1
-    alone = condition_weights(
-        WeightBelief(torch.zeros(2, dtype=F64), torch.ones(2, dtype=F64)), x[0], torch.zeros(2, dtype=F64), noise_var
-    )
-    prior = Gaussian(torch.zeros(2, dtype=F64), torch.eye(2, dtype=F64))
-    both, _ = condition_on(prior, torch.zeros(1, dtype=F64), x, noise_var * torch.eye(1, dtype=F64))
-    side = torch.linspace(-5, 5, 801, dtype=F64)
-    w1, w2 = torch.meshgrid(side, side, indexing="ij")
-    weight = (-0.5 * ((x[0, 0] * w1 + x[0, 1] * w2) ** 2 / noise_var + w1**2 + w2**2)).flatten().softmax(0).view_as(w1)
-    marginal = (weight.sum(1) * side.square()).sum().item()
-    return Check(
-        "M3", "variance of one of two weights", alone.var[0].item(), both.cov[0, 0].item(), marginal, "sum over a grid"
-    )
 
 
 def shared_prototype(config: Config) -> Check:
@@ -234,18 +211,3 @@ def prototype_variance() -> Check:
     log_weight = -0.5 * (centre**2) * (4.0 + n / noise_var)  # three points at 0, times the prior
     variance = np.average(centre**2, weights=np.exp(log_weight - log_weight.max())).item()
     return Check("M7", "variance of a prototype after 3 points", precision, 1 / precision, variance, "quadrature")
-
-
-def joint_bound() -> Check:
-    """M8: squared error on both tasks of the joint line, called a bound, of a mixture in sequence and of the truth.
-
-    One data set; the chapter on misspecification shows the error on task 1 alone, of the line's exact posterior.
-    """
-    setting = misspecification.Config(seeds=(0,), num_restarts=5)
-    result, noise = misspecification.run(setting), 1 / setting.noise_precision
-    slope, intercept = np.polyfit(*(np.concatenate(part) for part in zip(*result.data, strict=True)), 1)
-    x = np.linspace(-1, 1, 20_001)
-    joint = np.mean((slope * x + intercept - 1 + np.abs(x)) ** 2).item() + noise
-    summary = misspecification.summarise(result.scores).set_index(["model", "metric"])
-    mixture = -summary.average_performance["experts", "mse"].item()
-    return Check("M8", "squared error on both tasks, one data set", joint, mixture, noise, "noise alone")

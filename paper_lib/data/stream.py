@@ -214,7 +214,7 @@ def make_stream(
 ) -> Stream:
     """The stream of a data set in a scenario.
 
-    Source: Kessler et al. 2023, App. A (scenarios) and Sec. 6 (data sets).
+    Source: Kessler et al. 2023, App. A (scenarios) and Sec. 7 (data sets).
 
     Args:
         dataset: one of ``DATASETS``.

@@ -81,6 +81,9 @@ def numbers() -> dict[str, float | str]:
         cited |= tables.numbers(table, shown_in("tables"), short)
         cited[f"n_sfsvi{short}"] = str(len(tables.by_seed(table).get("sfsvi", ())))
     cited |= tables.numbers(stored("split_cifar10"), ("protocl", "replay"), "_cifar10")
+    cited["verdict_cifar10"] = str(comparison("split_cifar10").words["protocl"])
+    seconds = comparison("split_mnist").seconds
+    cited["times_slower"] = f"{seconds['sfsvi'] / seconds['protocl_paper_epochs']:.0f} times"
     for row in ("vcl_single_head", "vcl_coreset", "protocl"):
         cited[f"verdict_{row}"] = paper.verdict(f"{paper.label(row)} on Split-MNIST")
     logs = vcl_split_mnist.beside_public_logs(stored("split_mnist"))

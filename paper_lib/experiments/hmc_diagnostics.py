@@ -45,8 +45,8 @@ def shown(dataset: str) -> pd.DataFrame:
         part, own = lines[lines["row"] == row], fitted[fitted["row"] == row]
         found[paper.label(row)] = {
             "acceptance": f"{part.acceptance_rate.median():.3f}",
-            "R-hat": f"{part.rhat_log_density.median():.2f}",
-            "ESS": f"{part.ess_log_density.median():.0f}",
+            "R-hat": f"{part.rhat_log_density.median():.2f} / {part.rhat_probe.median():.2f}",
+            "ESS": f"{part.ess_log_density.median():.0f} / {part.ess_probe.median():.0f}",
             "gate passed": f"{gate.passed[row]} of {gate.n[row]}",
             "density counts": f"{(own.verdict == 'ok').sum()} of {len(own)}" if row in HANDED_ON else "–",
         }
@@ -59,8 +59,8 @@ def shown_densities(dataset: str) -> pd.DataFrame:
     by = lines.groupby(["row", "task"], observed=True)
     found = pd.DataFrame(
         {
-            "HMC's draws": 100 * by.accuracy.mean(),
-            "the density's draws": 100 * by.density_accuracy.mean(),
+            "HMC's draws": 100 * by.accuracy.median(),
+            "the density's draws": 100 * by.density_accuracy.median(),
             "components, median": by.num_components.median(),
             "n": by.seed.nunique(),
         }

@@ -31,6 +31,13 @@ CORRECTED, MEMORY = "as corrected", "one memory, shared out anew"
 DROPOUT, JOINT = "dropout stays on in predictions", "the joint predictive is maximised"
 REPEATS = "memory is not repeated"
 COLOURS = {"–": GREEN, "code": VERMILION, "text": BLUE, "neither": GREY}
+MEANING = {
+    GREEN: "as corrected",
+    VERMILION: "a choice of the code",
+    BLUE: "a choice of the text",
+    GREY: "a choice of neither",
+}
+"""What the colours of ``found`` say."""
 
 PUBLISHED = dataclasses.asdict(as_published("split_mnist"))
 
@@ -79,7 +86,7 @@ def found(tables_of: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """A line a factor that has runs, with a list of the ``final`` accuracies of all seeds.
 
     Beside it: ``by``, who makes the choice; ``mean``, ``sd``, ``triangle`` and ``triangle sd``, percent; the mean
-    ``change`` against ``CORRECTED`` on the same seeds; and ``colour``.
+    ``change`` against ``CORRECTED`` on the same seeds with its standard error, ``change se``; and ``colour``.
     """
     lines, base = {}, None
     for factor, table in tables_of.items():
@@ -89,7 +96,9 @@ def found(tables_of: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         base = final if base is None else base
         by = FACTORS[factor][0]
         lines[factor] = {"by": by, "final": final.tolist(), "mean": final.mean(), "sd": final.std()}
-        lines[factor] |= {"triangle": triangle.mean(), "triangle sd": triangle.std(), "change": (final - base).mean()}
+        change = (final - base).dropna()
+        lines[factor] |= {"triangle": triangle.mean(), "triangle sd": triangle.std()}
+        lines[factor] |= {"change": change.mean(), "change se": change.sem()}
         lines[factor]["colour"] = COLOURS[by]
     return pd.DataFrame.from_dict(lines, orient="index").rename_axis(index="choice")
 
@@ -103,8 +112,11 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
         name: [f"{m:.1f} ± {s:.1f}" if s == s else f"{m:.1f}" for m, s in zip(frame[mean], frame[sd], strict=True)]
         for name, (mean, sd) in pairs.items()
     }
-    change = ["–" if name == CORRECTED else f"{x:+.1f}" for name, x in frame.change.items()]
-    return pd.DataFrame({"in the": frame.by, **columns, "change": change}, index=frame.index)
+    change = [
+        "–" if name == CORRECTED else f"{mean:+.1f}" if se != se else f"{mean:+.1f} ± {se:.1f}"
+        for name, mean, se in zip(frame.index, frame.change, frame["change se"], strict=True)
+    ]
+    return pd.DataFrame({"made in": frame.by, **columns, "change ± se": change}, index=frame.index)
 
 
 def run(live: Selection) -> pd.DataFrame:
@@ -320,7 +332,7 @@ CLAIMS = tuple(
         ),
         (
             "With the joint predictive as the loss no class can be told from another.",
-            *("Eq. 11, App. F", _collapses, (selection(JOINT),)),
+            *("Eq. 17, App. F", _collapses, (selection(JOINT),)),
         ),
     )
 )

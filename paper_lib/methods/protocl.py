@@ -1,4 +1,4 @@
-r"""ProtoCL: Gaussian class prototypes with conjugate updates over a learned embedding (Kessler et al. 2023, Sec. 6).
+r"""ProtoCL: Gaussian class prototypes with conjugate updates over a learned embedding (Kessler et al. 2023, Sec. 7).
 
 An encoder embeds an input, :math:`z = f(x; w)`. Labels have a Dirichlet-categorical model, embeddings of a class
 are :math:`\mathcal N(\bar z_c, s^2 I)` about a prototype :math:`\bar z_c \sim \mathcal N(\mu_c, \lambda_c^{-1} I)`. The
