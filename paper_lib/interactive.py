@@ -85,8 +85,14 @@ def two_tasks() -> Card:
     return card(
         "two-tasks",
         controls,
-        _two_lines_svg(state, "Points of both tasks and the Bayesian line before and after task 2, as set below"),
-        _two_lines_svg(state, "The paper's two tasks: the line after task 2 is flat and misses both"),
+        _two_lines_svg(
+            state,
+            "Points of both tasks and the Bayesian line before and after task 2, as set below",
+            "yours: y against x",
+        ),
+        _two_lines_svg(
+            state, "The paper's two tasks: the line after task 2 is flat and misses both", "the paper's: y against x"
+        ),
         _errors_in_words(state),
         "The paper's tasks. Dots: task 1. Crosses: task 2. Dashed: the line after task 1. Solid: after task 2.",
         f"const noise={json.dumps(NOISE)},n={NUM_POINTS},beta={NOISE_PRECISION};" + TWO_TASKS,
@@ -139,8 +145,8 @@ def prototypes() -> Card:
     return card(
         "prototypes",
         controls,
-        _clusters_svg((), "Beliefs about two prototypes after the points that were added"),
-        _clusters_svg(example, "The beliefs after three points of class A and one of class B"),
+        _clusters_svg((), "Beliefs about two prototypes after the points that were added", "yours"),
+        _clusters_svg(example, "The beliefs after three points of class A and one of class B", "an example"),
         _clusters_in_words(clusters(())),
         "After three points of A and one of B. Cross: mean of a prototype. Ring: one sd of that mean. Shade: one sd of "
         "a new point. Star: the test point. " + _clusters_in_words(clusters(example)),
@@ -170,7 +176,9 @@ def slider(name: str, label: str, low: float, high: float, value: float, step: f
     )
 
 
-def svg(label: str, x_ticks: Sequence[tuple[float, str]], y_ticks: Sequence[tuple[float, str]], body: str) -> str:
+def svg(
+    label: str, title: str, x_ticks: Sequence[tuple[float, str]], y_ticks: Sequence[tuple[float, str]], body: str
+) -> str:
     """Axes with ticks at ``(pixel, text)`` around the body, in a box of 400 by 400 that scales with the page."""
     text = 'font-size="17" fill="#000" stroke="none"'
     ticks = "".join(f'<text x="{x:g}" y="390" text-anchor="middle" {text}>{t}</text>' for x, t in x_ticks)
@@ -178,11 +186,11 @@ def svg(label: str, x_ticks: Sequence[tuple[float, str]], y_ticks: Sequence[tupl
     return (
         f'<svg viewBox="0 0 400 400" role="img" aria-label="{label}" style="width:100%;display:block" fill="none" '
         f'stroke-width="2.5">{ticks}<rect x="40" y="10" width="350" height="360" stroke="{GREY}" stroke-width="1"/>'
-        f"{body}</svg>"
+        f'{body}<text x="48" y="30" {text}>{title}</text></svg>'
     )
 
 
-def _two_lines_svg(state: TwoLines, label: str) -> str:
+def _two_lines_svg(state: TwoLines, label: str, title: str) -> str:
     """x from -1 to 1 and y from -1 to 3, as in the script."""
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -204,7 +212,7 @@ def _two_lines_svg(state: TwoLines, label: str) -> str:
             dots += f'<path d="M-4-4L4 4M-4 4L4-4" stroke="{VERMILION}" transform="{move}"/>'
     lines = line(state.before, f'stroke="{GREY}" stroke-dasharray="8 5"') + line(state.after, f'stroke="{BLACK}"')
     ticks = [(at(v, 0)[0], f"{v:g}") for v in (-1, 0, 1)], [(at(0, v)[1], f"{v:g}") for v in (-1, 0, 1, 2, 3)]
-    return svg(label, *ticks, dots + lines)
+    return svg(label, title, *ticks, dots + lines)
 
 
 def _errors_in_words(state: TwoLines) -> str:
@@ -235,7 +243,7 @@ root.addEventListener("input",draw);draw();
 """
 
 
-def _clusters_svg(points: Sequence[tuple[int, float, float]], label: str) -> str:
+def _clusters_svg(points: Sequence[tuple[int, float, float]], label: str, title: str) -> str:
     """Both coordinates from -2 to 2, as in the script."""
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -254,7 +262,7 @@ def _clusters_svg(points: Sequence[tuple[int, float, float]], label: str) -> str
     star = "M0-11L3-3 11-3 5 2 7 10 0 5-7 10-5 2-11-3-3-3Z"
     body += f'<path d="{star}" fill="{ORANGE}" stroke="#000" stroke-width="1" transform="translate({x:g} {y:g})"/>'
     ticks = [(at(v, 0)[0], f"{v:g}") for v in (-2, -1, 0, 1, 2)], [(at(0, v)[1], f"{v:g}") for v in (-2, -1, 0, 1, 2)]
-    return svg(label, *ticks, body)
+    return svg(label, title, *ticks, body)
 
 
 def _clusters_in_words(found: Sequence[Cluster]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paper_lib.interactive import Card, card, slider, svg
-from paper_lib.rows import BLACK, BLUE, VERMILION
+from paper_lib.rows import BLACK, VERMILION
 
 CELLS, MOST_POINTS = 40, 300
 
@@ -41,7 +41,11 @@ def walk(weights: NDArray, widths: Sequence[int], x: NDArray, y: NDArray, name: 
     p = network(weights, widths, np.concatenate([grid, x]))
     first, mean = p[0], p.mean(0)
     labels = f"Decision regions of one network on {len(x)} points", "Decision regions of the mean over all draws shown"
-    pictures = [_picture(part, x, y, low, high, label) for part, label in zip((first, mean), labels, strict=True)]
+    titles = "one draw", f"mean of {len(weights)} draws"
+    pictures = [
+        _picture(part, x, y, low, high, label, title)
+        for part, label, title in zip((first, mean), labels, titles, strict=True)
+    ]
     right = 100 * ((mean[len(grid) :] > 0.5) == y).mean()
     data = {"w": weights.tolist(), "s": list(widths), "x": x.tolist(), "y": y.tolist()}
     data |= {"low": low.tolist(), "high": high.tolist(), "n": CELLS}
@@ -62,10 +66,10 @@ def in_words(weights: NDArray, widths: Sequence[int], x: NDArray, y: NDArray, dr
     return f"Draw {draw + 1} of {len(weights)}: <b>{100 * right:.1f} %</b> of the points on their side."
 
 
-def _picture(p: NDArray, x: NDArray, y: NDArray, low: NDArray, high: NDArray, label: str) -> str:
+def _picture(p: NDArray, x: NDArray, y: NDArray, low: NDArray, high: NDArray, label: str, title: str) -> str:
     scale = np.array([350, -360]) / (high - low)
     places = np.array([40, 370]) + (x - low) * scale
-    body = f'<path class="region" d="{region(p[: CELLS**2])}" fill="{BLUE}" fill-opacity="0.22" stroke="none"/>'
+    body = f'<path class="region" d="{region(p[: CELLS**2])}" fill="{VERMILION}" fill-opacity="0.2" stroke="none"/>'
     for (px, py), label_of in zip(places, y, strict=True):
         if label_of:
             body += f'<path d="M{px - 3:.0f} {py - 3:.0f}l6 6m0-6l-6 6" stroke="{VERMILION}" stroke-width="1.5"/>'
@@ -75,7 +79,7 @@ def _picture(p: NDArray, x: NDArray, y: NDArray, low: NDArray, high: NDArray, la
         [(o + (t - lo) * s, f"{t:g}") for t in np.arange(np.ceil(lo), np.floor(hi) + 1) + 0.0]
         for o, lo, hi, s in zip((40, 370), low, high, scale, strict=True)
     ]
-    return svg(label, *ticks, body)
+    return svg(label, title, *ticks, body)
 
 
 def region(p: NDArray) -> str:

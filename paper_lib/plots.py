@@ -217,7 +217,7 @@ def accuracy_over_tasks(curves: Mapping[str, np.ndarray]) -> Figure:
     figure, axes = card(height=3.9)
     ax = axes[0, 0]
     draw_accuracy(ax, curves)
-    ax.set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
+    ax.set_ylabel("average accuracy $P_k$ (%)")
     ax.set_title(f"mean ± sd over {_seeds(curves)}")
     legend_below(figure, ax, 2)
     return figure
@@ -237,7 +237,7 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: 
         if own_scales:
             lowest = min((v.mean(0) - _sd(v)).min() for v in curves.values())
             ax.set_ylim(10 * np.floor(10 * max(lowest, 0)), 101)
-    axes[0, 0].set_ylabel("accuracy over the tasks so far, $P_k$ (%)")
+    axes[0, 0].set_ylabel("average accuracy $P_k$ (%)")
     legend_below(figure, axes, 1)
     return figure
 

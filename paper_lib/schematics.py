@@ -226,12 +226,12 @@ def scenarios(
         for column, named in enumerate(identified):
             x = left + width * column
             for row, y in enumerate(labels[column][task]):
-                ax.text(x + 2.42, top - row - 0.5, f"$y = {y}$", va="center")
-            ax.text(x + 0.15, middle, f"$t = {task + 1}$" if named else "$t$ hidden", va="center")
+                ax.text(x + 2.3, top - row - 0.5, f"$y = {y}$", va="center", fontsize=9.5)
+            ax.text(x + 0.2, middle, f"$t = {task + 1}$" if named else "$t$ hidden", va="center", fontsize=9.5)
     for column, (title, named) in enumerate(zip(titles, identified, strict=True)):
         x = left + width * column
         choices = ", ".join(map(str, sorted({y for task in labels[column] for y in task})))
-        ax.text(x + width / 2, 3.2, title.replace("-", "-\n"), ha="center", va="center", weight="bold")
+        ax.text(x + width / 2, 3.2, title.removesuffix("-incremental"), ha="center", va="center", weight="bold")
         ax.text(x + width / 2, 1.75, "from $x$ and $t$" if named else "from $x$ alone", ha="center", va="center")
         ax.text(x + width / 2, 0.85, rf"$y \in \{{{choices}\}}$", ha="center", va="center")
         ax.plot([x] * 2, [top_edge, bottom], color="white", lw=4, zorder=2)
