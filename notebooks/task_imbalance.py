@@ -105,7 +105,9 @@ Table(effects, more=judged, summary="what this chapter says of these runs, judge
 #
 # {numref}`fig-imbalance-model` shows the model. {numref}`fig-imbalance-variances` and {numref}`fig-imbalance-lemma` put
 # the printed formulas beside computations that do not use them; {doc}`/notebooks/errata` has the corrections (M1, M2,
-# M3).
+# M3). On its example the posterior mean is {glue:text}`errata.ipynb::m3_corrected:.3f` by the corrected lemma,
+# {glue:text}`errata.ipynb::m3_independent:.3f` by quadrature and {glue:text}`errata.ipynb::m3_printed:.3f` as printed.
+# `python -m pytest tests/test_kalman.py tests/test_filter_derivation.py` holds the formulas to this.
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The paper's Figure 5. Best weights are latent and drift; inputs and outputs are observed.", "name": "fig-imbalance-model"}, "image": {"alt": "Graphical model of filtering: a chain of latent optimal weights, each with an arrow to the observed output of its step, which also has an arrow from its observed input."}}
 figure = schematics.filtering_model()
@@ -115,7 +117,7 @@ figure
 derivation = filter_derivation.run(filter_derivation.Config())
 plots.filter_assumptions(derivation.steps, derivation.idle)
 
-# %% tags=["hide-input"] mystnb={"figure": {"caption": "Lemma 1 follows one weight of a small tanh network. It equals Bayes' rule for the linearised network and lies near Bayes' rule for the network itself. With the target as printed it follows something else.", "name": "fig-imbalance-lemma"}, "image": {"alt": "Posterior mean of one weight over 25 observations. Lemma 1's line and band coincide with numerical integration of the linearised network, pass close to that of the network itself and follow the true weight; the line with y as printed runs far below."}}
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "Lemma 1 as corrected follows one weight of a small tanh network. It equals Bayes' rule for the linearised network and lies near Bayes' rule for the network itself. With the target as printed it follows something else.", "name": "fig-imbalance-lemma"}, "image": {"alt": "Posterior mean of one weight over 25 observations. Lemma 1's line and band coincide with numerical integration of the linearised network, pass close to that of the network itself and follow the true weight; the line with y as printed runs far below."}}
 plots.lemma_1(derivation.lemma)
 
 # %% [markdown]

@@ -35,6 +35,7 @@ from myst_nb import glue
 from paper_lib import paper, plots, sweep, tables
 from paper_lib.experiments import vcl_split_mnist
 from paper_lib.notebook import Table, from_notebook
+from paper_lib.rows import TOYS
 
 # %% tags=["parameters"]
 dataset: str = "split_digits"  # split_digits, split_mnist, split_fmnist, toy_pan or toy_gaussians
@@ -92,6 +93,7 @@ Table(
     tables.verdicts(vcl_split_mnist.CLAIMS),
     more=vcl_split_mnist.shown_differences(),
     summary="all differences, points",
+    source="\n".join(tables.source(vcl_split_mnist.stored(name)) for name in TOYS),
 )
 
 # %% [markdown]

@@ -310,6 +310,24 @@ def scores(panels: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
+def accuracy_by_seconds(lines: pd.DataFrame) -> Figure:
+    """Final accuracy of each row against its training time, mean over seeds, a mark a row.
+
+    Args:
+        lines: of ``tables.comparison``; rows that were not run are left out.
+    """
+    lines = lines[lines.n > 0]
+    figure, axes = card(height=2.9 + 0.22 * (len(lines) + 1) // 2)
+    ax = axes[0, 0]
+    for name, line in lines.iterrows():
+        label, colour, marker, _ = ROWS[name].style
+        ax.plot(line.seconds, line.final, marker or "h", ms=8, color=colour, mfc=(*to_rgb(colour), 0.4), label=label)
+    ax.set(xscale="log", xlabel="training time of a seed (s)", ylabel="final accuracy $P_T$ (%)", ylim=(0, 104))
+    ax.grid(alpha=0.3)
+    legend_below(figure, ax, 2)
+    return figure
+
+
 def _draw_scores(ax: Axes, place: float, line: pd.Series, colour: str) -> None:
     """One line of ``scores``: the triangle mean above the final accuracy, on the printed number."""
     if not np.isnan(line["paper"]):

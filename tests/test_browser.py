@@ -141,6 +141,20 @@ def test_figures_are_legible_on_a_phone(visit):
     assert [(what, height) for what, height in heights if height < 9] == []
 
 
+def test_nothing_is_cut_on_a_phone(visit):
+    """No formula, scoreboard or parameter's comment is wider than its place, and margin notes have a line's width."""
+    visit.page.emulate_media(color_scheme="light")
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    boxes = "mjx-container[display=true], table.table:not(.dataframe), .tag_parameters pre"
+    cut = visit.page.evaluate(
+        """boxes => [...document.querySelectorAll(boxes)].filter(box => [box, box.parentElement].some(
+            one => one.scrollWidth > one.clientWidth + 1)).map(box => box.outerHTML.slice(0, 200))""",
+        boxes,
+    )
+    notes = visit.page.evaluate("[...document.querySelectorAll('aside.margin')].map(note => note.clientWidth)")
+    assert cut == [] and all(width > 300 for width in notes)
+
+
 def test_nothing_is_cut_on_paper(visit):
     """On A4 no table, code or formula is wider than its place, and no navigation is printed."""
     visit.page.emulate_media(media="print", color_scheme="light")

@@ -120,12 +120,15 @@ def numbers(checks: pd.DataFrame) -> dict[str, float]:
     """What the chapter's prose cites: the least or largest distance from the independent number, percent of it.
 
     Returns:
-        ``corrected_off``, the largest of a corrected number; ``printed_off``, the least of a printed number.
+        ``corrected_off``, the largest of a corrected number; ``printed_off``, the least of a printed number; and the
+        three numbers of M3, ``m3_printed``, ``m3_corrected`` and ``m3_independent``.
     """
+    m3 = checks.set_index("point").loc["M3"]
     off = checks[["printed", "corrected"]].sub(checks.independent, axis=0).div(checks.independent, axis=0).abs() * 100
     return {
         "corrected_off": round(float(off.corrected.max()), 8),
         "printed_off": round(float(off.printed.min()), 8),
+        **{f"m3_{name}": round(float(m3[name]), 8) for name in ("printed", "corrected", "independent")},
     }
 
 
