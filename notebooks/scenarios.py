@@ -60,7 +60,7 @@ Markdown(scenarios.findings(result.recursion))
 # The paper's Figure A1. Only the class-incremental question tells all four classes apart
 # ({term}`class-incremental learning`). Only the task-incremental question is helped by the name of the task
 # ({term}`task-incremental learning`). In the domain-incremental question all tasks share
-# their labels, and the task is hidden ({term}`domain-incremental learning`).
+# their labels, and the task is hidden, $t = ?$ ({term}`domain-incremental learning`).
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Two tasks of two classes each, and the label that task-, domain- and class-incremental learning ask for. The images are the same; the question is not.", "name": "fig-scenarios-questions"}, "image": {"alt": "Table of images: two tasks, two classes each, with the label to predict in three scenarios. Task-incremental: y is 0 or 1 and the task is named. Domain-incremental: y is 0 or 1 and the task is hidden. Class-incremental: y is 0, 1, 2 or 3 and the task is hidden."}}
 figure = schematics.scenarios(*result.examples)

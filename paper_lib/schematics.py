@@ -226,8 +226,8 @@ def scenarios(
         for column, named in enumerate(identified):
             x = left + width * column
             for row, y in enumerate(labels[column][task]):
-                ax.text(x + 2.25, top - row - 0.5, f"$y = {y}$", va="center")
-            ax.text(x + 0.1, middle, f"$t = {task + 1}$" if named else "$t$ hidden", va="center")
+                ax.text(x + 2.1, top - row - 0.5, f"$y = {y}$", va="center")
+            ax.text(x + 0.3, middle, f"$t = {task + 1 if named else '?'}$", va="center")
     for column, (title, named) in enumerate(zip(titles, identified, strict=True)):
         x = left + width * column
         choices = ", ".join(map(str, sorted({y for task in labels[column] for y in task})))
