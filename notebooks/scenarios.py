@@ -46,7 +46,7 @@ seed: int = 0  # of its data
 # A line is learned from tasks that each show another stretch of inputs. Its posterior is Gaussian, so the rule can be
 # followed without any approximation.
 
-# %% tags=["hide-input"] mystnb={"figure": {"caption": "A line learned task by task. Left: the posterior of intercept and slope shrinks from task to task, and the last ellipse lies on the dots of the posterior from all data at once. Right: the log evidences of the tasks add up to that of all data.", "name": "fig-scenarios-recursion"}, "image": {"alt": "Left: ellipses of the belief about intercept and slope shrink from the prior through the tasks, and the last coincides with the dots of the belief from all data at once. Right: bars of log evidence, one a task, each starting where the one before ended, reach the dashed line of all data at once after the last task."}}
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "A line learned task by task. Left: the posterior of intercept and slope shrinks from task to task, and the last ellipse lies on the dots of the posterior from all data at once, enlarged in the corner. Right: the log evidences of the tasks add up to that of all data.", "name": "fig-scenarios-recursion"}, "image": {"alt": "Left: ellipses of the belief about intercept and slope shrink from the prior through the tasks, and the last coincides with the dots of the belief from all data at once. Right: bars of log evidence, one a task, each starting where the one before ended, reach the dashed line of all data at once after the last task."}}
 config = from_notebook(scenarios.Config, globals())
 result = scenarios.run(config)
 plots.recursive_bayes(result.recursion)

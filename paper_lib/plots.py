@@ -486,13 +486,21 @@ def recursive_bayes(recursion: Any) -> Figure:
     circle = np.stack([np.cos(angle), np.sin(angle)])
     mean, cov = (leaf.numpy() for leaf in recursion.sequential)
     shades = plt.get_cmap("cividis")(np.linspace(0.9, 0.05, len(mean)))
-    for i, (m, c) in enumerate(zip(mean, cov, strict=True)):
-        ellipse = m[:, None] + 2 * np.linalg.cholesky(c) @ circle
-        named = i in (1, len(mean) - 1) or len(mean) <= 6
-        left.plot(*ellipse, color=shades[i], label="prior" if i == 0 else f"after task {i}" if named else None)
     batch = recursion.batch.mean.numpy()[:, None] + 2 * np.linalg.cholesky(recursion.batch.cov.numpy()) @ circle
-    left.plot(*batch, ".", color=VERMILION, ms=3, markevery=8, label="all data at once")
-    left.plot(*recursion.truth, "+", color=BLACK, ms=10, mew=2, label="truth")
+    near = left.inset_axes([0.02, 0.66, 0.33, 0.33])
+    for ax in (left, near):
+        for i, (m, c) in enumerate(zip(mean, cov, strict=True)):
+            ellipse = m[:, None] + 2 * np.linalg.cholesky(c) @ circle
+            named = i in (1, len(mean) - 1) or len(mean) <= 6
+            label = "prior" if i == 0 else f"after task {i}" if named else None
+            ax.plot(*ellipse, color=shades[i], lw=1.2, label=label)
+        ax.plot(*batch, ".", color=VERMILION, ms=2 if ax is left else 4, markevery=8, label="all data at once")
+        ax.plot(*recursion.truth, "+", color=BLACK, ms=6, mew=1.2, label="truth")
+    middle, reach = batch.mean(1), 1.6 * np.ptp(batch, axis=1).max() / 2
+    near.set(xlim=middle[0] + np.array([-reach, reach]), ylim=middle[1] + np.array([-reach, reach]))
+    near.set(xticks=[], yticks=[])
+    near.spines[:].set_visible(True)
+    left.indicate_inset_zoom(near, edgecolor=GREY)
     left.set(xlabel="intercept", ylabel="slope", title="beliefs, 2 sd")
     legend_below(figure, left, 3)
 
