@@ -378,19 +378,30 @@ def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
+REACH = 10.0
+"""Points below the best that ``scores_by_epochs`` shows."""
+
+
 def scores_by_epochs(rankings: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Validation scores of tuned settings against the epochs that they were trained for, one panel a data set.
+
+    The best of each method is ringed. Scores more than ``REACH`` below the best stand as arrows at the edge.
 
     Args:
         rankings: title of a panel to row name, one of ``rows.ROWS``, to a table with columns ``epochs`` and ``score``,
             percent.
     """
-    figure, axes = card(1, len(rankings), height=3.4, sharey=True)
+    figure, axes = card(1, len(rankings), height=3.4)
     for ax, (title, by_method) in zip(axes[0], rankings.items(), strict=True):
+        low = max(table.score.max() for table in by_method.values()) - REACH
         for place, (name, table) in enumerate(by_method.items()):
             label, colour, marker, _ = ROWS[name].style
             shifted = table.epochs * 1.08 ** (2 * place - len(by_method) + 1)
-            ax.plot(shifted, table.score, marker, color=colour, label=label, alpha=0.7, markersize=5)
+            shown, best = table.score >= low, table.score.idxmax()
+            ax.plot(shifted[shown], table.score[shown], marker, color=colour, label=label, alpha=0.7, markersize=5)
+            ax.plot(shifted[~shown], [low - 0.4] * int((~shown).sum()), "v", color=colour, alpha=0.5, markersize=4)
+            ax.plot(shifted[best], table.score[best], "o", mfc="none", mew=1.5, color=colour, markersize=11)
+        ax.set_ylim(low - 1, low + REACH + 1)
         ticks = sorted({e for table in by_method.values() for e in table.epochs})
         ax.set_xscale("log")
         ax.set_xticks(ticks, [f"{e:g}" for e in ticks])

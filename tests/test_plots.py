@@ -182,8 +182,9 @@ def test_every_trial_is_a_dot_at_its_epochs(tmp_path):
     figure = plots.scores_by_epochs({"left": {"protocl": tried, "replay": tried}, "right": {"protocl": tried}})
     figure.savefig(tmp_path / "figure.png")
     for ax, rows in zip(figure.axes, (2, 1), strict=True):
-        assert len(ax.lines) == rows
-        for line in ax.lines:
-            assert line.get_ydata() == pytest.approx([50, 60, 70])
-            assert line.get_xdata() == pytest.approx([3, 3, 50], rel=0.1)
+        assert len(ax.lines) == 3 * rows  # trials, those far below the best at the edge, and a ring about the best
+        for shown, far, best in zip(ax.lines[::3], ax.lines[1::3], ax.lines[2::3], strict=True):
+            assert [*shown.get_ydata(), *best.get_ydata()] == pytest.approx([60, 70, 70])
+            assert shown.get_xdata() == pytest.approx([3, 50], rel=0.1)
+            assert len(far.get_ydata()) == 1 and ax.get_ylim()[0] < far.get_ydata()[0] < 60
         assert [label.get_text() for label in ax.get_xticklabels()] == ["3", "50"]
