@@ -154,3 +154,22 @@ def test_store_is_repeatable_and_runs_what_the_source_says(tmp_path):
     notebooks.store("small", tmp_path)
     (cell,) = code_cells(tmp_path / "small.ipynb")
     assert cell.outputs[0].text == "56\n"
+
+
+def test_a_run_of_all_names_the_notebook_that_fails_and_its_error(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    for name, code in (("good", "print(6 * 7)"), ("bad", "1 / 0")):
+        (folder / f"{name}.py").write_text(f"# %%\n{code}\n", encoding="utf-8")
+        nbformat.write(
+            nbformat.v4.new_notebook(
+                cells=[nbformat.v4.new_code_cell(code)],
+                metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+            ),
+            folder / f"{name}.ipynb",
+        )
+    monkeypatch.setattr(notebooks, "NOTEBOOKS", folder)
+    notebooks.run_all(["good"], tmp_path / "out")
+    assert "notebooks/good.ipynb: executed in" in capsys.readouterr().out and (tmp_path / "out" / "good.ipynb").exists()
+    with pytest.raises(SystemExit, match=r"ZeroDivisionError(.|\n)*notebooks/bad.ipynb failed"):
+        notebooks.run_all(["good", "bad"], tmp_path / "out")
