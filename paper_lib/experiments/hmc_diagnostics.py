@@ -6,7 +6,7 @@ import pandas as pd
 
 from paper_lib import paper, sweep, tables
 from paper_lib.experiments import hmc_sequential
-from paper_lib.experiments.hmc_sequential import HANDED_ON, SAMPLED, densities, gates
+from paper_lib.experiments.hmc_sequential import HANDED_ON, SAMPLED, densities, gates, listed
 from paper_lib.rows import TOYS
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
@@ -79,6 +79,8 @@ def numbers() -> dict[str, str]:
             passed = f"{gate.passed[row]} of {gate.n[row]}" if row in gate.index else "not run yet"
             cited[f"{dataset}_{row}_gate"] = passed
             cited[f"{dataset}_{row}_counts"] = f"{(own.verdict == 'ok').sum()} of {len(own)}" if len(own) else passed
+        there = [row for row in HANDED_ON if row in gate.index]
+        cited[f"{dataset}_counts"] = listed({row: cited[f"{dataset}_{row}_counts"] for row in there})
     return cited
 
 

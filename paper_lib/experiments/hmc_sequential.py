@@ -176,7 +176,15 @@ def numbers(dataset: str) -> dict[str, str]:
             cited[f"{row}_gate_last"] = f"{own.passed.sum()} of {len(own)}" if len(own) else "not run yet"
     for row in HANDED_ON:
         cited |= _draws(table[table["row"] == row], row)
+    cited["handed_on"] = listed({row: f"{cited[row]}, {cited[f'{row}_verdict']}" for row in HANDED_ON if row in final})
     return cited
+
+
+def listed(words: dict[str, str], rows: tuple[str, ...] = HANDED_ON) -> str:
+    """Words of each row that has some, and at the end which of ``rows`` have not been run."""
+    told = "; ".join(f"{paper.label(row)}: {said}" for row, said in words.items())
+    missing = "; ".join(paper.label(row) for row in rows if row not in words)
+    return told + f"; not run yet: {missing}" * bool(missing) if told else "not run yet"
 
 
 def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
