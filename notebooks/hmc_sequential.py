@@ -113,7 +113,8 @@ Table(
 # give if the density were perfect. Its chains pass {glue:text}`hmc_exact_gate` gates, but on task 5, after which the final
 # accuracy is read, {glue:text}`hmc_exact_gate_last`; joint HMC's pass {glue:text}`hmc_joint_gate_last` there.
 #
-# **The density.** Where a density is handed on, HMC ends far below: {glue:text}`handed_on`.
+# **The density.** Where a density is handed on, HMC ends far below: {glue:text}`handed_on`. "HMC, adapted" and the two
+# controls have one sampler, so the mixture alone makes the difference.
 #
 # With the paper's mixture, HMC's own draws are right on {glue:text}`hmc_draws_right` of the points of the task just
 # learned, and the mixture's draws on {glue:text}`hmc_density_right` (the lowest and the highest mean over seeds among
