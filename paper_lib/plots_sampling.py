@@ -89,8 +89,9 @@ def surfaces(panels: Mapping[str, Any], points: Points) -> Figure:
         zip(images, ("mean probability of class 1", "sd of that probability"), strict=True)
     ):
         bar = figure.colorbar(image, ax=axes[:, column], location="bottom", label=label, aspect=25)
-        bar.set_ticks([0, 0.5 if column == 0 else 0.25, 1 if column == 0 else 0.5])
-    figure.supxlabel("first input", fontsize="medium")
+        bar.set_ticks([0, 0.5, 1] if column == 0 else [0.1, 0.3, 0.5])
+    for ax in axes[-1]:
+        ax.set_xlabel("first input")
     figure.supylabel("second input", fontsize="medium")
     return figure
 
