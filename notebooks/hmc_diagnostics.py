@@ -116,6 +116,7 @@ Table(tables.verdicts(hmc_diagnostics.CLAIMS))
 # :::
 #
 # **Densities.** So many count on Pan's set: {glue:text}`toy_pan_counts`. On the circle: {glue:text}`toy_gaussians_counts`.
+# There most adapted mixtures count, and {doc}`/notebooks/toy_gaussians` shows that the earlier tasks are lost even so.
 #
 # **How the paper counts.** The accuracy that its code logs for the mixture is a mean over ensembles of 1 to 31 draws.
 # Here 1,000 draws predict together, as with HMC's draws, on the training points of the task.

@@ -2,8 +2,40 @@
 
 from __future__ import annotations
 
-from paper_lib import sweep
+import pandas as pd
+
+from paper_lib import paper, sweep, tables
 from paper_lib.experiments import hmc_sequential
+from paper_lib.experiments.hmc_sequential import densities
+from paper_lib.sweep import Selection
+from paper_lib.tables import Claim, Judgement, holds
 
 LIVE = sweep.replace(hmc_sequential.LIVE, dataset="toy_gaussians")
-CLAIMS = hmc_sequential.claims_of("toy_gaussians", "toy_gaussians", "Figure A2")
+"""What the chapter runs unless its parameters say otherwise."""
+
+ADAPTED, EXACT = "hmc_adapted", "hmc_exact"
+
+
+def _counts_and_forgets(table: pd.DataFrame) -> Judgement:
+    """With one sampler: densities that are right on the task just learned, and what is left of the earlier tasks."""
+    fitted = densities(table[table["row"] == ADAPTED])
+    by = tables.matrices(table)
+    early = {row: 100 * by[row][:, -1, :-1].mean() for row in (ADAPTED, EXACT)}
+    good = (fitted.verdict == "ok").sum()
+    words = f"{good} of {len(fitted)} densities count; earlier tasks at the end {early[ADAPTED]:.1f} %"
+    return holds(
+        good > 0.8 * len(fitted) and early[ADAPTED] < 55 and early[EXACT] > 99,
+        f"{words}, with nothing fitted {early[EXACT]:.1f} %",
+    )
+
+
+_LOST = "With step and masses adapted most mixtures count, and what earlier tasks taught is lost all the same."
+
+CLAIMS = (
+    *hmc_sequential.claims_of("toy_gaussians", "toy_gaussians", "Figure A2"),
+    Claim(
+        *(_LOST, "Figure A2", _LOST, "toy_gaussians", _counts_and_forgets),
+        (Selection("toy_gaussians", None, "paper", seeds=tuple(range(paper.SEEDS)), rows=(ADAPTED, EXACT)),),
+    ),
+)
+"""What the chapter says about stored runs."""
