@@ -72,7 +72,7 @@ hmc_draws.walk(selection)
 #
 # Pan et al.'s set, 80 points a blob for every row, 20 chains. `HMC, a GMM handed on` has the settings of the paper's text: step
 # 0.001, 20 gradients a trajectory, 1,000 iterations of {term}`warm-up` and 10,000 more, components chosen on held-out
-# chains. "As published" has those of the released code. "Adapted" adapts step and masses, and so do the two controls;
+# draws, here whole chains. "As published" has those of the released code. "Adapted" adapts step and masses, and so do the two controls;
 # {doc}`/notebooks/why_hmc_forgets` changes one thing at a time.
 #
 # A {term}`fitted density counts` if its draws are within a point of HMC's on the task just learned and if it is no worse
@@ -121,7 +121,7 @@ Table(
 # the five tasks). As published HMC's own draws, too, fall to {glue:text}`hmc_as_published_draws_least` on one task,
 # under the mixture that they inherit.
 #
-# **Why a mixture has it hard.** Hidden units can swap places, and the network stays the same. So each of 20 chains probably
+# **Why a mixture may fail.** Hidden units can swap places, and the network stays the same. So each of 20 chains probably
 # ends in its own arrangement of the 20 units (arrangements are not measured). Held-out chains choose {glue:text}`hmc_components` in the median, so the paper's
 # mixture is mostly a single Gaussian. A single Gaussian averages over arrangements, and the average of two good
 # networks is no good network. {doc}`/notebooks/hmc_diagnostics` measures how far the densities' draws fall behind.

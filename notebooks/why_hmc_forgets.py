@@ -24,7 +24,7 @@
 # &\text{against}\quad P_5(\text{as published}).
 # \end{aligned}$$
 #
-# The released code differs from the text, or from what the text leaves open, in seven ways:
+# The released code differs from the text, or settles what the text leaves open, in seven ways:
 #
 # - A rejection in the {term}`warm-up` sends a chain back to its start.
 # - The starting points are kept among the draws.
@@ -85,11 +85,11 @@ Table(tables.verdicts(why_hmc_forgets.CLAIMS))
 # ## What agrees, what does not, why
 #
 # **The recursion is not to blame.** With nothing fitted and all else as published the final accuracy is
-# {glue:text}`nothing_fitted_exact`, as that of joint HMC. With the sampler corrected too, it is
+# {glue:text}`nothing_fitted_exact`, within a point of joint HMC ({doc}`/notebooks/hmc_sequential`). With the sampler corrected too, it is
 # {glue:text}`all_corrected_exact`. These two runs keep the data of all tasks. So the sampler can hold all five tasks at
-# once, and only handing on a density loses them.
+# once, and what is lost is lost where a density is handed on.
 #
-# **The published sampler is not enough to forget.** As published, chains pass no gate, and still end at
+# **The published sampler alone does not lose them.** As published, chains pass no gate, and still end at
 # {glue:text}`nothing_fitted_exact` with nothing fitted. Changes of the sampler, with the mixture handed on:
 # {glue:text}`group_sampler`.
 #

@@ -111,7 +111,7 @@ def traces(panels: Mapping[str, Any]) -> Figure:
                 colour = TASK_COLOURS[task]
                 ax.plot(found.num_draws, values[:, task].T, color=colour, lw=0.5, alpha=0.35)
                 median = np.median(values[:, task], axis=0)
-                ax.plot(found.num_draws, median, color=colour, lw=1.8, label=f"task {task + 1}, median")
+                ax.plot(found.num_draws, median, color=colour, lw=1.8, label=f"task {task + 1}")
             ax.set_xscale("log")
         axes[0, column].set_title(f"{title},\n{len(found.accuracy)} seed{'s' * (len(found.accuracy) > 1)}")
         axes[1, column].set_xlabel("draws of one chain")
