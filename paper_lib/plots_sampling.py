@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,7 +114,8 @@ def traces(panels: Mapping[str, Any]) -> Figure:
                 median = np.median(values[:, task], axis=0)
                 ax.plot(found.num_draws, median, color=colour, lw=1.8, label=f"task {task + 1}")
             ax.set_xscale("log")
-        axes[0, column].set_title(f"{title},\n{len(found.accuracy)} seed{'s' * (len(found.accuracy) > 1)}")
+        seeds = f"{len(found.accuracy)} seed{'s' * (len(found.accuracy) > 1)}"
+        axes[0, column].set_title("\n".join(textwrap.wrap(f"{title}, {seeds}", 22)))
         axes[1, column].set_xlabel("draws of one chain")
     axes[0, 0].set_ylabel("accuracy (%)")
     axes[1, 0].set_ylabel("NLL (nats a point)")
