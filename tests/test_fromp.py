@@ -253,6 +253,14 @@ PINNED = [
 ]
 
 
+# With AVX2 seed 0 remembers another point of task 1, where two have the same lambda but for the last bits.
+OTHER_POINT = [
+    *[0.23606, 0.233442, 0.231984, 0.231048, 0.227299, 0.22392, 0.221792, 0.219404],
+    *[0.00089128, 0.00184769, 0.00217172, 0.00186167, 0.000955488, 0.00223859, 0.00232911, 0.00234013],
+    *[-2.12941, -2.07052, -2.14809, -1.82958, -1.84838, -1.89082],
+]
+
+
 def test_twenty_steps_give_the_numbers_of_this_version(streams):
     # Values of our own run: where they move, FROMP.VERSION must be bumped and stored runs are stale.
     stream = streams["class"]
@@ -260,9 +268,8 @@ def test_twenty_steps_give_the_numbers_of_this_version(streams):
     states, info = learned(method, stream, (0, 3))
     assert int(states[-1].moments.step) >= 20
     log_probs = method.predict(states[-1], stream.held_out[0].x[:3])
-    found = [*info["nll"].flatten().tolist(), *log_probs[:, :, 1].flatten().tolist()]
-    penalties = info["penalty"].flatten().tolist()
+    found = [*info["nll"].flatten().tolist(), *info["penalty"].flatten().tolist()]
+    found += log_probs[:, :, 1].flatten().tolist()
     assert FROMP.VERSION == 1
-    # A processor of another kind may choose another point to remember, where two are alike to the last bits.
-    np.testing.assert_allclose(found, [*PINNED[:8], *PINNED[16:]], rtol=1e-2, atol=1e-9)
-    np.testing.assert_allclose(penalties, PINNED[8:16], rtol=0.1, atol=1e-9)
+    pinned = min((PINNED, OTHER_POINT), key=lambda values: abs(values[0] - found[0]))
+    np.testing.assert_allclose(found, pinned, rtol=1e-3, atol=1e-9)

@@ -295,12 +295,11 @@ def test_a_chain_does_the_same_whatever_runs_beside_it():
     position = starts(3, 4, 5)
     three = hmc.sample(config, position, standard(5), [5, 6, 7])
     alone = hmc.sample(config, position[1:2], standard(5), [6])
-    same = {"rtol": 0, "atol": 1e-10}  # a vector of another length adds up in another order, on some processors
-    torch.testing.assert_close(three.draws[1:2], alone.draws, **same)
+    # Adaptation adds up over chains, in an order that depends on the length on some processors.
+    torch.testing.assert_close(three.draws[1:2], alone.draws, rtol=0, atol=1e-12)
     fixed = HMC(0.5, 4, num_warmup=40, num_draws=20, thin=2)
     both = hmc.sample(fixed, position, standard(5), [5, 6, 7])
-    fewer = hmc.sample(fixed, position[:, :2], standard(5), [5, 6, 7])
-    torch.testing.assert_close(both.draws[:, :2], fewer.draws, **same)
+    assert torch.equal(both.draws[:, :2], hmc.sample(fixed, position[:, :2], standard(5), [5, 6, 7]).draws)
     same_start = position[:1, :1].expand(2, 2, 5)
     draws = hmc.sample(fixed, same_start, standard(5), [0, 1]).draws.flatten(0, 1)
     other = hmc.sample(fixed, same_start, standard(5), [0, 1], ("task", 1)).draws.flatten(0, 1)
