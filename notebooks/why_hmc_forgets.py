@@ -31,8 +31,8 @@
 # - All chains start at one network on every task.
 # - The mixture's size is chosen on draws of the same chains, not on whole chains.
 # - The mixture is fitted to 3,750 of 16,000 draws of the weights, a row a draw.
-# - 1e-6 is added to variances, which lets a component collapse onto a few draws. Shrinkage, which moves each covariance
-#   towards that of all draws, prevents this.
+# - 1e-6 is added to variances, which lets a component collapse onto a few draws. Shrinkage, which measures the variance
+#   along each axis on draws that did not choose the axis, prevents this.
 # - One chain predicts. It averages outputs before the softmax (logits) and not probabilities.
 #
 # "All corrected" changes the first three and the last three. It also lets the step size adapt, and with it the masses,
