@@ -422,11 +422,14 @@ def test_flow_density_integrates_to_one_and_learns(kind):
 
 @pytest.mark.parametrize("kind", ["realnvp", "spline"])
 def test_flow_gradient_is_that_of_differences(kind):
-    one = trained(kind, dim=4, epochs=3)[0].to(F64)
-    x = normal(rng.generator(15, "x"), 1, 6, 4)
-    grad = one.log_prob_and_grad(x)[1]
-    for j in range(4):
-        step = torch.zeros(4, dtype=F64)
+    """Of two seeds whose networks differ, with halves of two and three weights; the log density is zuko's."""
+    one = flow.stack([trained(kind, dim=5, epochs=3, hidden=(12, 8, 10))[0].to(F64)] * 2)
+    one = one._replace(params=(one.params[0] * torch.tensor([1.0, 1.5])[:, None, None], *one.params[1:]))
+    x = normal(rng.generator(15, "x"), 2, 6, 5)
+    log_prob, grad = one.log_prob_and_grad(x)
+    torch.testing.assert_close(log_prob, one.log_prob(x), rtol=1e-12, atol=1e-12)
+    for j in range(5):
+        step = torch.zeros(5, dtype=F64)
         step[j] = 1e-6
         slope = (one.log_prob(x + step) - one.log_prob(x - step)) / 2e-6
         torch.testing.assert_close(grad[..., j], slope, rtol=1e-5, atol=1e-6)

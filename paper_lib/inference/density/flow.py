@@ -19,6 +19,7 @@ from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -26,6 +27,12 @@ from paper_lib.checks import one_of, within
 
 BINS = 8
 """Pieces of a spline, zuko's default."""
+
+LEAK = 0.01
+"""Slope of LeakyReLU below zero, PyTorch's default."""
+
+LOG_SLOPE = -math.log(1e-3)
+"""Bound of a log scale, zuko's default: ``u`` becomes u / (1 + abs(u) / bound)."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,11 @@ class Flow(NamedTuple):
         return log_prob.double() - self.scale.double().log().sum(-1)[:, None]
 
     def log_prob_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Log density ``(seed, chain)`` float64 and its gradient, by automatic differentiation."""
+        """Log density ``(seed, chain)`` float64 and its gradient: of a RealNVP by hand, of a spline by autograd."""
+        if self.settings.kind == "realnvp":
+            log_prob, slope = _affine(self, (theta.to(self.loc.dtype) - self.loc[:, None]) / self.scale[:, None])
+            log_prob = log_prob.double() - self.scale.double().log().sum(-1)[:, None]
+            return log_prob, (slope / self.scale[:, None]).to(theta.dtype)
         with torch.inference_mode(False), torch.enable_grad():
             leaf = theta.detach().clone().requires_grad_()
             log_prob = self.log_prob(leaf)
@@ -200,6 +211,64 @@ def stack(flows: Sequence[Flow]) -> Flow:
     return Flow(flows[0].settings, torch.cat([f.loc for f in flows]), torch.cat([f.scale for f in flows]), params)
 
 
+def _affine(flow: Flow, x: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Log density of a RealNVP and its gradient at standardised weights ``x`` ``(seed, chain, dim)``.
+
+    A coupling moves half of the weights to :math:`m e^{s} + t`, where :math:`t` and :math:`s` are functions of the
+    other half, and its log determinant is the sum of :math:`s`. Recorded operations cost a sampler more than the products of
+    matrices that they stand for; backwards there are as many products as forwards.
+    """
+    depth, dim = len(flow.settings.hidden) + 1, x.shape[-1]
+    layers = list(zip(flow.params[::2], flow.params[1::2], strict=True))
+    nets = [layers[i : i + depth] for i in range(0, len(layers), depth)]
+    log_prob, tape = -0.5 * dim * math.log(2 * math.pi), []
+    for layer in range(flow.settings.num_couplings):
+        kept, moved = _halves(x, layer)
+        shift, shift_tape = _forwards(nets[2 * layer], kept)
+        raw, scale_tape = _forwards(nets[2 * layer + 1], kept)
+        squashed = raw.tanh()
+        bend = 1 + squashed.abs() / LOG_SLOPE
+        log_scale = squashed / bend
+        moved = moved * log_scale.exp()
+        tape.append((shift_tape, scale_tape, moved, (1 - squashed.square()) / bend.square(), log_scale))
+        x = _whole(kept, moved + shift, layer)
+        log_prob = log_prob + log_scale.sum(-1)
+    log_prob, slope = log_prob - 0.5 * x.square().sum(-1), -x
+    for layer, (shift_tape, scale_tape, moved, bend, log_scale) in reversed(list(enumerate(tape))):
+        by_kept, by_moved = _halves(slope, layer)
+        by_shift = _backwards(nets[2 * layer], shift_tape, by_moved)
+        by_scale = _backwards(nets[2 * layer + 1], scale_tape, (by_moved * moved + 1) * bend)
+        slope = _whole(by_kept + by_shift + by_scale, by_moved * log_scale.exp(), layer)
+    return log_prob, slope
+
+
+def _halves(x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+    """The half that a coupling keeps, which is the last one in every second coupling, and the half that it moves."""
+    first, last = x.tensor_split((x.shape[-1] // 2,), -1)
+    return (first, last) if layer % 2 == 0 else (last, first)
+
+
+def _whole(kept: Tensor, moved: Tensor, layer: int) -> Tensor:
+    """The inverse of ``_halves``."""
+    return torch.cat((kept, moved) if layer % 2 == 0 else (moved, kept), -1)
+
+
+def _forwards(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Outputs of a network of each seed, and the pre-activations of its hidden layers."""
+    before = []
+    for weight, bias in layers:
+        x = torch.baddbmm(bias[:, None], F.leaky_relu(x) if before else x, weight.mT)
+        before.append(x)
+    return x, before[:-1]
+
+
+def _backwards(layers: Sequence[tuple[Tensor, Tensor]], before: Sequence[Tensor], slope: Tensor) -> Tensor:
+    """The slope in a network's inputs, from that in its outputs."""
+    for (weight, _), x in zip(reversed(layers[1:]), reversed(before), strict=True):
+        slope = torch.ops.aten.leaky_relu_backward(torch.bmm(slope, weight), x, LEAK, False)
+    return torch.bmm(slope, layers[0][0])
+
+
 class _Coupling(nn.Module):
     """One half of the weights transformed, each by a function of one variable that networks of the other half choose.
 
@@ -207,19 +276,17 @@ class _Coupling(nn.Module):
     release has two; hence this one around zuko's networks and functions.
     """
 
-    def __init__(self, nets: Sequence[nn.Module], univariate: Callable[..., Any], num_kept: int, flipped: bool):
+    def __init__(self, nets: Sequence[nn.Module], univariate: Callable[..., Any], layer: int):
         super().__init__()
         self.nets = nn.ModuleList(nets)
-        self.univariate, self.num_kept, self.flipped = univariate, num_kept, flipped
+        self.univariate, self.layer = univariate, layer
 
     def forward(self, x: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor | None]:
         """Weights after the coupling, and its log determinant unless it is the inverse that is asked for."""
-        at = x.shape[-1] - self.num_kept if self.flipped else self.num_kept
-        kept, moved = (x[..., at:], x[..., :at]) if self.flipped else (x[..., :at], x[..., at:])
+        kept, moved = _halves(x, self.layer)
         function = self.univariate(*(net(kept) for net in self.nets))
         moved, log_det = (function.inv(moved), None) if inverse else function.call_and_ladj(moved)
-        halves = (moved, kept) if self.flipped else (kept, moved)
-        return torch.cat(halves, -1), None if inverse else log_det.sum(-1)
+        return _whole(kept, moved, self.layer), None if inverse else log_det.sum(-1)
 
 
 class _Network(nn.Module):
@@ -262,7 +329,7 @@ def _build(settings: FlowSettings, dim: int, seed: int) -> _Network:
             num_kept = dim // 2 if layer % 2 == 0 else dim - dim // 2
             sizes = num_kept, (dim - num_kept) * width
             nets = [MLP(*sizes, settings.hidden, nn.LeakyReLU) for _ in range(num_nets)]
-            couplings.append(_Coupling(nets, univariate, num_kept, flipped=layer % 2 == 1))
+            couplings.append(_Coupling(nets, univariate, layer))
     return _Network(couplings)
 
 
