@@ -215,8 +215,8 @@ def _affine(flow: Flow, x: Tensor) -> tuple[Tensor, Tensor]:
     r"""Log density of a RealNVP and its gradient at standardised weights ``x`` ``(seed, chain, dim)``.
 
     A coupling moves half of the weights to :math:`m e^{s} + t`, where :math:`t` and :math:`s` are functions of the
-    other half, and its log determinant is the sum of :math:`s`. Recorded operations cost a sampler more than the products of
-    matrices that they stand for; backwards there are as many products as forwards.
+    other half, and its log determinant is the sum of :math:`s`. Recorded operations cost a sampler more than the
+    products of matrices that they stand for; backwards there are as many products as forwards.
     """
     depth, dim = len(flow.settings.hidden) + 1, x.shape[-1]
     layers = list(zip(flow.params[::2], flow.params[1::2], strict=True))
