@@ -71,7 +71,7 @@ def expect(mixture: GMM, x: Tensor) -> tuple[Memberships, float]:
     num_components, parts, total = mixture.mean.shape[1], [], 0.0
     start = 0
     for rows in x.split(max(1, PAIRS_AT_ONCE // num_components)):
-        pairs = gmm.relevant(mixture, rows[None])
+        pairs = gmm.relevant(mixture, rows[None], slopes=False)
         log_prob = pairs.joint(rows[None], num_components)[0].logsumexp(-1)
         weight = (pairs.log_joint - log_prob[pairs.row]).exp()
         parts.append(Memberships(pairs.component, pairs.row + start, weight))

@@ -61,7 +61,7 @@ class GMM(NamedTuple):
         theta = theta.to(self.mean.dtype)
         if theta.is_cuda or self.mean.shape[1] == 1:
             return _all_components(self, theta)[1].logsumexp(-1)
-        pairs = relevant(self, theta)
+        pairs = relevant(self, theta, slopes=False)
         return pairs.joint(theta, self.mean.shape[1]).logsumexp(-1)
 
     def log_prob_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,7 +162,8 @@ class Pairs(NamedTuple):
     Attributes:
         component: ``(pair,)`` counted over all seeds.
         row: the point, ``(pair,)`` counted over all seeds.
-        slope: gradient of the halved squared distance, :math:`A_k^\\top y_k`, ``(pair, dim)``.
+        slope: gradient of the halved squared distance, :math:`A_k^\\top y_k`, ``(pair, dim)``, or ``(pair, 0)`` where
+            only densities are asked for.
         log_joint: log density of component and point together ``(pair,)`` float64.
     """
 
@@ -182,8 +183,14 @@ class Pairs(NamedTuple):
         return _groups(self.component)
 
 
-def relevant(gmm: GMM, x: Tensor) -> Pairs:
-    """The (component, point) pairs that are within ``MARGIN`` of the largest at each point ``x`` ``(seed, n, dim)``."""
+def relevant(gmm: GMM, x: Tensor, slopes: bool = True) -> Pairs:
+    """The (component, point) pairs that are within ``MARGIN`` of the largest at each point ``x`` ``(seed, n, dim)``.
+
+    Args:
+        gmm: the mixture.
+        x: points.
+        slopes: are computed too; they are half of the work.
+    """
     num_seeds, n, dim = x.shape
     num_components = gmm.mean.shape[1]
     steep = torch.baddbmm(gmm.steep_mean[:, None], x, gmm.steep.mT, beta=-1).view(num_seeds, n, num_components, -1)
@@ -192,31 +199,32 @@ def relevant(gmm: GMM, x: Tensor) -> Pairs:
     first = bound.argmax(-1)
     rows = torch.arange(num_seeds * n, device=x.device)
     offset = rows.div(n, rounding_mode="floor") * num_components
-    best = _measure(gmm, x, log_norm, first + offset, rows)
+    best = _measure(gmm, x, log_norm, first + offset, rows, slopes)
     level = torch.empty_like(bound[:, 0]).index_copy_(0, best.row, best.log_joint) - MARGIN
     bound.scatter_(1, first[:, None], -torch.inf)
     row, component = (bound > level[:, None]).nonzero(as_tuple=True)
     if len(row) == 0:
         return best
-    rest = _measure(gmm, x, log_norm, component + offset[row], row)
+    rest = _measure(gmm, x, log_norm, component + offset[row], row, slopes)
     both = Pairs(*(torch.cat(leaves) for leaves in zip(best, rest, strict=True)))
     order = both.component.argsort()
     return Pairs(*(leaf[order] for leaf in both))
 
 
-def _measure(gmm: GMM, x: Tensor, log_norm: Tensor, component: Tensor, row: Tensor) -> Pairs:
+def _measure(gmm: GMM, x: Tensor, log_norm: Tensor, component: Tensor, row: Tensor, slopes: bool) -> Pairs:
     """Distances and their slopes, component by component: a factor is used twice while it is in the cache."""
     component, order = component.sort()
     row = row[order]
     difference = x.flatten(0, 1)[row] - gmm.mean.flatten(0, 1)[component]
     values, counts = (t.tolist() for t in component.unique_consecutive(return_counts=True))
-    white, slope = torch.empty_like(difference), torch.empty_like(difference)
+    white, slope = torch.empty_like(difference), torch.empty_like(difference if slopes else difference[:, :0])
     factors = gmm.whitening.flatten(0, 1)
     with _one_thread(enabled=len(row) < 8 * len(values)):
         for k, d, y, s in zip(values, *(t.split(counts) for t in (difference, white, slope)), strict=True):
             factor = factors[k]
             torch.mm(d, factor.mT, out=y)
-            torch.mm(y, factor, out=s)
+            if slopes:
+                torch.mm(y, factor, out=s)
     square = white.square().sum(-1, dtype=torch.float64)
     return Pairs(component, row, slope, log_norm.flatten()[component] - 0.5 * square)
 
