@@ -423,11 +423,16 @@ def test_flow_density_integrates_to_one_and_learns(kind):
 @pytest.mark.parametrize("kind", ["realnvp", "spline"])
 def test_flow_gradient_is_that_of_differences(kind):
     """Of two seeds whose networks differ, with halves of two and three weights; the log density is zuko's."""
-    one = flow.stack([trained(kind, dim=5, epochs=3, hidden=(12, 8, 10))[0].to(F64)] * 2)
-    one = one._replace(params=(one.params[0] * torch.tensor([1.0, 1.5])[:, None, None], *one.params[1:]))
+    pytest.importorskip("zuko")
+    draws = torch.cat([draws_of(mixture(3, 5, 1.5, seed=s), 8, 100, "flow", s) for s in range(2)])
+    settings = density.FlowSettings(kind=kind, hidden=(12, 8, 10), epochs=3, learning_rate=5e-3, batch_size=64)
+    one = density.fit(draws, settings, streams(2, "flow"))[0].to(F64)
     x = normal(rng.generator(15, "x"), 2, 6, 5)
     log_prob, grad = one.log_prob_and_grad(x)
-    torch.testing.assert_close(log_prob, one.log_prob(x), rtol=1e-12, atol=1e-12)
+    network = flow._network(settings, 5, F64, torch.device("cpu"))
+    for s in range(2):
+        expected = flow._call(network, [p[s] for p in one.params], (x[s] - one.loc[s]) / one.scale[s])
+        torch.testing.assert_close(log_prob[s], expected - one.scale[s].log().sum(), rtol=1e-12, atol=1e-12)
     for j in range(5):
         step = torch.zeros(5, dtype=F64)
         step[j] = 1e-6
@@ -441,7 +446,8 @@ def test_flow_seeds_are_independent_and_draws_follow_the_density():
     settings = density.FlowSettings(epochs=3, learning_rate=5e-3, batch_size=64)
     both, _ = density.fit(draws, settings, streams(2, "flow"))
     alone, _ = density.fit(draws[1:], settings, streams(2, "flow")[1:])
-    assert all(torch.equal(p[1], q[0]) for p, q in zip(both.params, alone.params, strict=True))
+    for p, q in zip(both.params, alone.params, strict=True):  # one product holds all seeds: equal but for rounding
+        torch.testing.assert_close(p[1], q[0], rtol=1e-4, atol=1e-5)
     found, expected = both.log_prob(draws[:, 0])[1], alone.log_prob(draws[1:, 0])[0]
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     drawn = both.sample(20_000, streams(2, "draws"))

@@ -94,6 +94,7 @@ class SequentialHMC:
         start: where chains begin: draws of the prior (``prior``), or all at one fresh network, on every task
             (``shared_net``, release). The control ``exact`` begins at the last draws.
         density: ``gmm``, ``gaussian``, or a flow, ``realnvp`` or ``spline``.
+        flow_training: of a flow: ``corrected``, or with the step sizes, batches, rows and length of the ``release``.
         covariance: of the GMM's components, ``full``, ``diagonal`` or ``tied``.
         regularisation: of covariances: ``shrinkage``, or ``floor``, 1e-6 added to variances (release).
         max_components: most components tried.
@@ -119,6 +120,7 @@ class SequentialHMC:
     include_init: bool = False
     start: Literal["prior", "shared_net"] = "prior"
     density: Literal["gmm", "gaussian", "realnvp", "spline"] = "gmm"
+    flow_training: Literal["corrected", "release"] = "corrected"
     covariance: Literal["full", "diagonal", "tied"] = "full"
     regularisation: Literal["shrinkage", "floor"] = "shrinkage"
     max_components: int = 500
@@ -134,6 +136,7 @@ class SequentialHMC:
         one_of("recursion", self.recursion, ("density", "exact", "joint"))
         one_of("start", self.start, ("prior", "shared_net"))
         one_of("density", self.density, ("gmm", "gaussian", "realnvp", "spline"))
+        one_of("flow_training", self.flow_training, ("corrected", "release"))
         one_of("average", self.average, ("probability", "logit"))
         one_of("eval_chains", self.eval_chains, ("all", "last"))
         within("prior_precision", self.prior_precision, 0, above=True)
@@ -159,7 +162,8 @@ class SequentialHMC:
     def fit_settings(self) -> densities.GMMSettings | densities.FlowSettings:
         """The density's settings."""
         if self.density in ("realnvp", "spline"):
-            return densities.FlowSettings(kind=self.density)
+            make = densities.published_flow if self.flow_training == "release" else densities.FlowSettings
+            return make(kind=self.density)
         return densities.GMMSettings(
             **{"covariance": self.covariance, "regularisation": self.regularisation, "holdout": self.holdout},
             **{"max_components": 1 if self.density == "gaussian" else self.max_components},

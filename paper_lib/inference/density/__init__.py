@@ -101,7 +101,7 @@ def fit(
         draws: ``(seed, chain, draw, dim)``, in order within a chain.
         settings: which density and how; their type chooses.
         streams: one CPU generator a seed.
-        told: is called with the share of seeds that are fitted, after each.
+        told: is called with the share of the work that is done, after each seed or epoch.
 
     Returns:
         The density, a mixture in float64 and a flow in float32, and of each seed: ``held_out``, mean log density of
@@ -114,20 +114,21 @@ def fit(
             number of draws does not allow.
     """
     _check(draws, settings, streams)
-    fitted = []
-    for seed, (own, stream) in enumerate(zip(_thin(draws.double(), settings.max_rows), streams, strict=True)):
+    thinned = _thin(draws.double(), settings.max_rows)
+    for seed, own in enumerate(thinned):
         _warn_of_degenerate(own, seed)
-        rows, held_out = _hold_out(own, settings.holdout, stream)
-        if isinstance(settings, GMMSettings):
-            fitted.append(_fit_mixture(own.flatten(0, 1), rows, held_out, settings, stream, seed))
-        else:
-            density, info = flow.train(settings, rows, held_out, stream)
-            single = em.fit_from(rows, em.alone(rows), "full", "shrinkage", 1, 0.0)[0]
-            fitted.append((density, info | {"held_out_gaussian": single.log_prob(held_out[None]).mean()}))
+    parts = [_hold_out(own, settings.holdout, stream) for own, stream in zip(thinned, streams, strict=True)]
+    if isinstance(settings, FlowSettings):
+        single = [em.fit_from(rows, em.alone(rows), "full", "shrinkage", 1, 0.0)[0] for rows, _ in parts]
+        bound = [one.log_prob(held_out[None]).mean() for one, (_, held_out) in zip(single, parts, strict=True)]
+        density, info = flow.train(settings, *map(torch.stack, zip(*parts, strict=True)), streams, told)
+        return density, info | {"held_out_gaussian": torch.stack(bound).cpu()}
+    fitted = []
+    for seed, (own, part, stream) in enumerate(zip(thinned, parts, streams, strict=True)):
+        fitted.append(_fit_mixture(own.flatten(0, 1), *part, settings, stream, seed))
         told((seed + 1) / len(streams))
-    densities, infos = zip(*fitted, strict=True)
-    stacked = (gmm if isinstance(settings, GMMSettings) else flow).stack(densities)
-    return stacked, {name: _padded([info[name] for info in infos]) for name in infos[0]}
+    mixtures, infos = zip(*fitted, strict=True)
+    return gmm.stack(mixtures), {name: _stacked([info[name] for info in infos]) for name in infos[0]}
 
 
 class Verdict(NamedTuple):
@@ -259,9 +260,5 @@ def _warn_of_degenerate(own: Tensor, seed: int) -> None:
         )
 
 
-def _padded(values: Sequence[Tensor]) -> Tensor:
-    """Stacked over seeds; curves of different lengths are filled up with NaN."""
-    if values[0].ndim == 0:
-        return torch.stack([v.cpu() for v in values])
-    longest = max(len(v) for v in values)
-    return torch.stack([torch.cat([v.cpu(), v.new_full((longest - len(v),), torch.nan).cpu()]) for v in values])
+def _stacked(values: Sequence[Tensor]) -> Tensor:
+    return torch.stack([v.cpu() for v in values])

@@ -105,17 +105,15 @@ class Flow(NamedTuple):
 
     def log_prob(self, theta: Tensor) -> Tensor:
         """Log density ``(seed, chain)`` float64 at ``theta`` ``(seed, chain, dim)``, computed in the flow's dtype."""
-        x = (theta.to(self.loc.dtype) - self.loc[:, None]) / self.scale[:, None]
-        network = _network(self.settings, x.shape[-1], x.dtype, x.device)
-        log_prob = torch.vmap(partial(_call, network))(self.params, x)
+        log_prob = _log_prob(self.settings, self.params, self._standardised(theta))
         return log_prob.double() - self.scale.double().log().sum(-1)[:, None]
 
     def log_prob_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Log density ``(seed, chain)`` float64 and its gradient: of a RealNVP by hand, of a spline by autograd."""
         if self.settings.kind == "realnvp":
-            log_prob, slope = _affine(self, (theta.to(self.loc.dtype) - self.loc[:, None]) / self.scale[:, None])
-            log_prob = log_prob.double() - self.scale.double().log().sum(-1)[:, None]
-            return log_prob, (slope / self.scale[:, None]).to(theta.dtype)
+            log_prob, noise, tape = _affine(self.settings, self.params, self._standardised(theta))
+            slope = _affine_slope(self.settings, self.params, noise, tape) / self.scale[:, None]
+            return log_prob.double() - self.scale.double().log().sum(-1)[:, None], slope.to(theta.dtype)
         with torch.inference_mode(False), torch.enable_grad():
             leaf = theta.detach().clone().requires_grad_()
             log_prob = self.log_prob(leaf)
@@ -130,6 +128,9 @@ class Flow(NamedTuple):
         with torch.no_grad():
             drawn = torch.vmap(partial(_call, network, inverse=True))(self.params, noise.to(device))
         return self.loc[:, None] + self.scale[:, None] * drawn
+
+    def _standardised(self, theta: Tensor) -> Tensor:
+        return (theta.to(self.loc.dtype) - self.loc[:, None]) / self.scale[:, None]
 
     def to(self, dtype: torch.dtype | None = None, device: str | torch.device | None = None) -> Flow:
         """The flow in another precision or elsewhere."""
@@ -151,78 +152,100 @@ def isotropic(settings: FlowSettings, num_seeds: int, dim: int, precision: float
 
 
 def train(
-    settings: FlowSettings, rows: Tensor, held_out: Tensor, stream: torch.Generator
+    settings: FlowSettings,
+    rows: Tensor,
+    held_out: Tensor,
+    streams: Sequence[torch.Generator],
+    told: Callable[[float], None] = lambda share: None,
 ) -> tuple[Flow, dict[str, Tensor]]:
-    """A flow of one seed, by maximum likelihood.
+    """A flow a seed, by maximum likelihood, all seeds in one step; none sees the others.
 
     Args:
         settings: network and training.
-        rows: ``(n, dim)`` to train on.
-        held_out: ``(m, dim)`` to stop on.
-        stream: draws initial parameters and the order of rows.
+        rows: ``(seed, n, dim)`` to train on.
+        held_out: ``(seed, m, dim)`` to stop on.
+        streams: of each seed, draws initial parameters and the order of rows.
+        told: is called with the share of epochs that are over, after each.
 
     Returns:
-        The flow (computed in float32), and ``held_out``, mean held-out log densities a row after each epoch that was
-        run, and ``epochs`` that its parameters have seen.
+        The flow (computed in float32), and of each seed ``curve``, mean held-out log densities a row after each epoch
+        until it stopped ``(seed, epoch)``, NaN after that; ``held_out``, the one of the epoch that is kept, and
+        ``epochs``, how many that is, ``(seed,)``.
     """
-    dim = rows.shape[-1]
+    num_seeds, num_rows, dim = rows.shape
     _need_halves(dim)
-    loc, scale = torch.zeros(dim, dtype=rows.dtype, device=rows.device), torch.ones_like(rows[0])
+    loc, scale = torch.zeros_like(rows[:, 0]), torch.ones_like(rows[:, 0])
     if settings.standardise:
-        loc, scale = rows.mean(0), rows.std(0, correction=0)
+        loc, scale = rows.mean(1), rows.std(1, correction=0)
         scale = torch.where(scale > 0, scale, 1e-3)
     loc, scale = loc.float(), scale.float()
-    x, y = (((t.float() - loc) / scale) for t in (rows, held_out))
-    network = _network(settings, dim, torch.float32, rows.device)
-    seed = int(torch.randint(2**31, (), generator=stream))
-    params = [p.detach().to(rows.device).requires_grad_() for p in _build(settings, dim, seed).parameters()]
+    x, y = (((t.float() - loc[:, None]) / scale[:, None]) for t in (rows, held_out))
+    log_scale = scale.double().log().sum(-1)
+    fresh = [_build(settings, dim, int(torch.randint(2**31, (), generator=g))).parameters() for g in streams]
+    params = [torch.stack(own).detach().to(rows.device).requires_grad_() for own in zip(*fresh, strict=True)]
     optimiser = torch.optim.Adamax(params, lr=settings.learning_rate)
-    best, best_score, best_epoch, scores, step = [p.detach().clone() for p in params], -torch.inf, 0, [], 0
+    best, step = [p.detach().clone() for p in params], 0
+    best_score, best_epoch, running = (
+        loc.new_full((num_seeds,), -math.inf).double(),
+        [0] * num_seeds,
+        [True] * num_seeds,
+    )
+    curve = torch.full((num_seeds, settings.epochs), math.nan, dtype=torch.float64)
+    seeds = torch.arange(num_seeds)[:, None]
     for epoch in range(1, settings.epochs + 1):
-        for index in torch.randperm(len(x), generator=stream).split(settings.batch_size):
+        order = torch.stack([torch.randperm(num_rows, generator=g) for g in streams])
+        for index in order.split(settings.batch_size, 1):
             optimiser.zero_grad()
-            (-_call(network, params, x[index.to(x.device)]).mean()).backward()
+            (-_log_prob(settings, params, x[seeds, index]).mean(1).sum()).backward()
             optimiser.step()
             step += 1
             if settings.halve_every and step % settings.halve_every == 0:
                 optimiser.param_groups[0]["lr"] /= 2
         with torch.no_grad():
-            score = float(_call(network, params, y).double().mean() - scale.double().log().sum())
-        if not math.isfinite(score):
-            warnings.warn(
-                f"the flow's held-out likelihood is {score} after epoch {epoch} with learning_rate="
-                f"{settings.learning_rate:g}; the parameters of epoch {best_epoch} are kept",
-                stacklevel=2,
-            )
+            scores = _log_prob(settings, params, y).double().mean(1) - log_scale
+        for seed in range(num_seeds):
+            if not running[seed]:
+                continue
+            score = float(scores[seed])
+            if not math.isfinite(score):
+                warnings.warn(
+                    f"the flow's held-out likelihood is {score} after epoch {epoch} with learning_rate="
+                    f"{settings.learning_rate:g}; the parameters of epoch {best_epoch[seed]} are kept",
+                    stacklevel=3,
+                )
+                running[seed] = False
+                continue
+            curve[seed, epoch - 1] = score
+            if settings.patience is None or score > best_score[seed]:
+                best_score[seed], best_epoch[seed] = score, epoch
+                for kept, p in zip(best, params, strict=True):
+                    kept[seed] = p.detach()[seed]
+            elif epoch - best_epoch[seed] >= settings.patience:
+                running[seed] = False
+        told(epoch / settings.epochs)
+        if not any(running):
             break
-        scores.append(score)
-        if settings.patience is None or score > best_score:
-            best, best_score, best_epoch = [p.detach().clone() for p in params], score, epoch
-        elif epoch - best_epoch >= settings.patience:
-            break
-    flow = Flow(settings, loc[None], scale[None], tuple(p[None] for p in best))
-    info = {"curve": torch.tensor(scores, dtype=torch.float64), "epochs": torch.tensor(best_epoch)}
-    return flow, info | {"held_out": torch.tensor(scores[best_epoch - 1] if best_epoch else math.nan).double()}
+    flow = Flow(settings, loc, scale, tuple(best))
+    held = torch.where(best_score.isfinite(), best_score, math.nan).cpu()
+    return flow, {"curve": curve[:, :epoch], "epochs": torch.tensor(best_epoch), "held_out": held}
 
 
-def stack(flows: Sequence[Flow]) -> Flow:
-    """Seeds side by side."""
-    params = tuple(torch.cat(leaves) for leaves in zip(*(f.params for f in flows), strict=True))
-    return Flow(flows[0].settings, torch.cat([f.loc for f in flows]), torch.cat([f.scale for f in flows]), params)
+def _log_prob(settings: FlowSettings, params: Sequence[Tensor], x: Tensor) -> Tensor:
+    """Log density ``(seed, row)`` of standardised weights ``x`` ``(seed, row, dim)``."""
+    if settings.kind == "realnvp":
+        return _affine(settings, params, x)[0]
+    return torch.vmap(partial(_call, _network(settings, x.shape[-1], x.dtype, x.device)))(params, x)
 
 
-def _affine(flow: Flow, x: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Log density of a RealNVP and its gradient at standardised weights ``x`` ``(seed, chain, dim)``.
+def _affine(settings: FlowSettings, params: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor, list[tuple]]:
+    r"""Log density of a RealNVP, its noise, and what its gradient needs, all seeds in each product of matrices.
 
     A coupling moves half of the weights to :math:`m e^{s} + t`, where :math:`t` and :math:`s` are functions of the
-    other half, and its log determinant is the sum of :math:`s`. Recorded operations cost a sampler more than the
-    products of matrices that they stand for; backwards there are as many products as forwards.
+    other half, and its log determinant is the sum of :math:`s`.
     """
-    depth, dim = len(flow.settings.hidden) + 1, x.shape[-1]
-    layers = list(zip(flow.params[::2], flow.params[1::2], strict=True))
-    nets = [layers[i : i + depth] for i in range(0, len(layers), depth)]
-    log_prob, tape = -0.5 * dim * math.log(2 * math.pi), []
-    for layer in range(flow.settings.num_couplings):
+    nets = _nets(settings, params)
+    log_prob, tape = -0.5 * x.shape[-1] * math.log(2 * math.pi), []
+    for layer in range(settings.num_couplings):
         kept, moved = _halves(x, layer)
         shift, shift_tape = _forwards(nets[2 * layer], kept)
         raw, scale_tape = _forwards(nets[2 * layer + 1], kept)
@@ -230,16 +253,31 @@ def _affine(flow: Flow, x: Tensor) -> tuple[Tensor, Tensor]:
         bend = 1 + squashed.abs() / LOG_SLOPE
         log_scale = squashed / bend
         moved = moved * log_scale.exp()
-        tape.append((shift_tape, scale_tape, moved, (1 - squashed.square()) / bend.square(), log_scale))
+        tape.append((shift_tape, scale_tape, moved, squashed, bend, log_scale))
         x = _whole(kept, moved + shift, layer)
         log_prob = log_prob + log_scale.sum(-1)
-    log_prob, slope = log_prob - 0.5 * x.square().sum(-1), -x
-    for layer, (shift_tape, scale_tape, moved, bend, log_scale) in reversed(list(enumerate(tape))):
+    return log_prob - 0.5 * x.square().sum(-1), x, tape
+
+
+def _affine_slope(settings: FlowSettings, params: Sequence[Tensor], noise: Tensor, tape: Sequence[tuple]) -> Tensor:
+    """Gradient of a RealNVP's log density, backwards through ``_affine``: as many products as forwards.
+
+    Recorded operations cost a sampler more than the products that they stand for.
+    """
+    nets, slope = _nets(settings, params), -noise
+    for layer, (shift_tape, scale_tape, moved, squashed, bend, log_scale) in reversed(list(enumerate(tape))):
         by_kept, by_moved = _halves(slope, layer)
         by_shift = _backwards(nets[2 * layer], shift_tape, by_moved)
-        by_scale = _backwards(nets[2 * layer + 1], scale_tape, (by_moved * moved + 1) * bend)
+        by_raw = (by_moved * moved + 1) * (1 - squashed.square()) / bend.square()
+        by_scale = _backwards(nets[2 * layer + 1], scale_tape, by_raw)
         slope = _whole(by_kept + by_shift + by_scale, by_moved * log_scale.exp(), layer)
-    return log_prob, slope
+    return slope
+
+
+def _nets(settings: FlowSettings, params: Sequence[Tensor]) -> list[list[tuple[Tensor, Tensor]]]:
+    """Weights and biases by layer of the networks of each coupling, first of its shift, then of its scale."""
+    layers, depth = list(zip(params[::2], params[1::2], strict=True)), len(settings.hidden) + 1
+    return [layers[i : i + depth] for i in range(0, len(layers), depth)]
 
 
 def _halves(x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
