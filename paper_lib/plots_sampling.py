@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from paper_lib.plots import BLACK, GREY, TASK_COLOURS, card, draw_accuracy, legend_below
-from paper_lib.rows import ROWS
+from paper_lib.rows import ROWS, VERMILION
 
 FAR = 40.0
 """Points below all others from which on a line is told at the edge of ``factors``."""
@@ -163,6 +163,33 @@ def diagnostics(told: pd.DataFrame, max_rhat: float, min_ess: float) -> Figure:
     for ax in axes[-1]:
         ax.set_xlabel("task")
     legend_below(figure, axes[0, 0], 1)
+    return figure
+
+
+def flows(told: Mapping[str, pd.DataFrame]) -> Figure:
+    """How well flows fit the draws of task 1, a dot a seed, by how they were trained.
+
+    Args:
+        told: words for a way of training to lines with ``task``, ``gain`` over a Gaussian in nats, ``accuracy`` of
+            HMC's draws and ``density_accuracy`` of the flow's.
+    """
+    if not told:
+        return _not_run()
+    figure, axes = card(1, 2, height=2.0 + 0.6 * len(told), sharey=True)
+    for place, lines in enumerate(told.values()):
+        first = lines[lines.task == 1]
+        heights = -place + 0.4 * (np.linspace(0, 1, len(first)) - 0.5)
+        axes[0, 0].plot(first.gain, heights, "o", ms=4, color=VERMILION)
+        axes[0, 1].plot(100 * first.density_accuracy, heights, "o", ms=4, color=VERMILION, label="the flow's draws")
+        axes[0, 1].plot(100 * first.accuracy, heights, "o", ms=5, mfc="none", color=BLACK, label="HMC's draws")
+    axes[0, 0].axvline(0, color=BLACK, ls="--", lw=1)
+    axes[0, 0].set_xscale("symlog", linthresh=1)
+    axes[0, 0].set_yticks([-place for place in range(len(told))], told)
+    axes[0, 0].set_ylim(0.5 - len(told), 0.5)
+    axes[0, 0].set_xlabel("log density over\na Gaussian's (nats)")
+    axes[0, 1].set_xlabel("right on task 1 (%)")
+    handles, labels = axes[0, 1].get_legend_handles_labels()
+    figure.legend(handles[:2], labels[:2], loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 

@@ -12,6 +12,7 @@ from paper_lib.experiments import (
     vcl_toy_tuning,
     why_hmc_forgets,
 )
+from paper_lib.experiments.hmc_diagnostics import FLOWS, flow_selection
 from paper_lib.paper import REDUCED, SEEDS
 from paper_lib.plan import apart, shown
 from paper_lib.rows import CIFARS, MNISTS, ROWS, TOYS
@@ -36,6 +37,7 @@ SELECTIONS = [
     *BESIDE,
     *REDUCED,
     *why_hmc_forgets.selections(),
+    *map(flow_selection, FLOWS),
     *release_audit.selections(),
     *(vcl_toy_tuning.selection(d, trial) for d in TOYS for trial in range(len(vcl_toy_tuning.TRIALS))),
     *(one for d in MNISTS for method in protocl_tuning.METHODS for one in protocl_tuning.known(method, d)),

@@ -118,6 +118,46 @@ def test_figure_3_and_the_gates_are_judged_by_what_is_stored():
         assert hmc_sequential.judge_gates(table("hmc", 0.9, passed=passed)).verdict == verdict
 
 
+def flow(**found):
+    """Stored runs of RealNVP on two tasks, ten seeds; a value, or one a seed, of what HMC and the fit report."""
+    told = {
+        **{"accuracy": 0.98, "density_accuracy": 0.98, "held_out": -75.0 + 0.1 * np.arange(10)},
+        **{"held_out_gaussian": -70.0 + 0.1 * np.arange(10), "acceptance_rate": 0.8, "divergent": 0.0, "epochs": 9.0},
+    } | found
+    frame = table("hmc_realnvp", 0.6).query("task_trained <= 2 and not metric.str.startswith('info')")
+    lines = [
+        (seed, task, task, f"info: {name}", value)
+        for name, values in told.items()
+        for seed, value in enumerate(np.broadcast_to(values, 10))
+        for task in (1, 2)
+    ]
+    told = pd.DataFrame(lines, columns=["seed", "task_trained", "task_tested", "metric", "value"])
+    told = told.assign(**{name: frame[name].iloc[0] for name in runs.COLUMNS if name not in told})
+    return together(frame, told[runs.COLUMNS])
+
+
+def test_realnvp_is_judged_by_seeds_draws_and_the_chains_under_it():
+    judge = hmc_diagnostics.judge_flow
+    wild, wrong = {"held_out": -800.0 - 500 * np.arange(10)}, {"density_accuracy": 0.7}
+    assert judge(flow()).verdict == "not reproduced"
+    assert judge(flow(**wild)).verdict == judge(flow(**wild, **wrong)).verdict == "with a caveat"
+    for unstable in ({"acceptance_rate": 0.001}, {"divergent": [400.0] * 5 + [0.0] * 5}):
+        assert judge(flow(**wild, **wrong, **unstable)).verdict == "reproduced"
+    assert judge(flow(**wild, **wrong, divergent=[400.0] * 4 + [0.0] * 6)).verdict == "with a caveat"
+    steady, no_better = (claim.judge for claim in hmc_diagnostics.CLAIMS[2:])
+    assert steady(flow()).verdict == no_better(flow()).verdict == "holds"
+    assert steady(flow(**wild)).verdict == "fails" and no_better(flow(held_out=-69.0)).verdict == "fails"
+
+
+def test_flows_that_have_not_been_run_are_told_as_such(monkeypatch):
+    monkeypatch.setattr(sweep, "stored", lambda _: flow().iloc[:0])
+    assert (hmc_diagnostics.shown_flows() == "not run yet").all(axis=None)
+    monkeypatch.setattr(sweep, "stored", lambda _: flow())
+    shown = hmc_diagnostics.shown_flows()
+    assert shown.iloc[0].tolist() == ["-5 nats", "98 %", "98 %", "80 %"]
+    assert plots_sampling.flows(hmc_diagnostics.flows()).axes and plots_sampling.flows({}).axes
+
+
 def test_statements_hold_or_fail_by_what_is_stored():
     equal, lost = (claim.judge for claim in hmc_sequential.CLAIMS)
     assert equal(together(table("hmc_exact", 0.97), table("hmc_joint", 0.975))).verdict == "holds"
