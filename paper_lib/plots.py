@@ -299,7 +299,7 @@ def scores(panels: Mapping[str, pd.DataFrame]) -> Figure:
         ax.grid(axis="x", alpha=0.3)
     if len(panels) == 1:
         ax.text(1.02, 1, "$P_T$ (%)", transform=ax.transAxes, va="bottom")
-    axes[0, 0].set_yticks(list(place.values()), [_narrow(ROWS[name].style.label) for name in names])
+    axes[0, 0].set_yticks(list(place.values()), [narrow(ROWS[name].style.label) for name in names])
     axes[0, 0].set_ylim(0.6 - len(names), 0.6)
     dots = {"fmt": "o", "ms": 6, "color": BLACK, "capsize": 3}
     handles = [axes[0, 0].errorbar([], [], xerr=[], label="final accuracy $P_T$ ± sd", **dots)]
@@ -339,7 +339,7 @@ def _draw_scores(ax: Axes, place: float, line: pd.Series, colour: str) -> None:
         ax.errorbar(line[word], place + shift, xerr=ends, fmt="o", ms=6, mfc=face, color=colour, capsize=3)
 
 
-def _narrow(label: str, width: int = 24) -> str:
+def narrow(label: str, width: int = 24) -> str:
     """A label on as many lines as keep it narrow, what is in brackets on its own if it would be split."""
     label = label if len(label) <= width else label.replace(" (", "\n(")
     return "\n".join(line for part in label.splitlines() for line in textwrap.wrap(part, width))
@@ -366,7 +366,7 @@ def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
                 value = mean[trained, tested]
                 shade = "white" if value < 60 else "black"
                 ax.text(tested + 1, trained + 1, f"{value:.0f}", ha="center", va="center", color=shade)
-        ax.set_title(_narrow(f"{ROWS[name].style.label}, {_seeds({name: values})}", 28))
+        ax.set_title(narrow(f"{ROWS[name].style.label}, {_seeds({name: values})}", 28))
         ax.set_xticks(range(1, num_tasks + 1))
         ax.set_yticks(range(1, num_tasks + 1))
     for ax in axes[:, 0]:
@@ -476,7 +476,7 @@ def concentrations(panels: Mapping[str, np.ndarray], num_tasks: int) -> Figure:
         right.axhline(100 / num_classes, color=BLACK, ls=":", lw=1.2, label="equal shares")
         left.set_ylim(bottom=0)
         right.set_ylim(0, min(101, 1.1 * share.mean(0).max()))
-        left.set(title=_narrow(title), ylabel=r"$\alpha$ (thousands)")
+        left.set(title=narrow(title), ylabel=r"$\alpha$ (thousands)")
         right.set(title=f"shares, {num_seeds} seed{'s' * (num_seeds > 1)}", ylabel="share (%)")
     for ax in axes[-1]:
         ax.set_xticks(range(0, num_tasks + 1, -(-num_tasks // 5)))
@@ -675,28 +675,6 @@ def drift_variance(table: pd.DataFrame) -> Figure:
     ax.plot(table.step, table.corrected, color=BLUE, label="corrected, $(1-h)^2$")
     ax.plot(table.step, table.simulated, "x", color=BLACK, label="simulated paths")
     ax.set(yscale="log", xlabel="steps without data", ylabel="variance of the weight")
-    legend_below(figure, ax, 2)
-    return figure
-
-
-def sd_bound(accuracies: Sequence[float], limit: float, printed: Mapping[str, float]) -> Figure:
-    """Standard error over 10 seeds when half the accuracies are at one value and half at another, and printed ones.
-
-    Args:
-        accuracies: distances between the two halves, percent.
-        limit: the largest standard error that is possible.
-        printed: numbers called standard errors, by what they belong to.
-    """
-    figure, axes = card(height=3.5)
-    ax = axes[0, 0]
-    spread = np.asarray(accuracies)
-    halves = np.stack([50 - spread / 2, 50 + spread / 2]).repeat(5, axis=0)
-    ax.plot(spread, halves.std(0, ddof=1) / np.sqrt(10), color=BLUE, label="five seeds at each end of a gap")
-    ax.axhline(limit, color=BLACK, ls="--", lw=1, label=f"largest possible, {limit:.2f}")
-    for name, value in printed.items():
-        ax.plot([0, 100], [value] * 2, color=VERMILION, lw=1)
-        ax.text(1, value, f"{name}, ± {value:.2f}", va="bottom", color=VERMILION)
-    ax.set(xlabel="gap between the halves (percentage points)", ylabel="se over 10 seeds", ylim=(0, 23), xlim=(0, 100))
     legend_below(figure, ax, 2)
     return figure
 

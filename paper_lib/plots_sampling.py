@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from paper_lib.plots import BLACK, GREY, TASK_COLOURS, card, draw_accuracy, legend_below
+from paper_lib.plots import BLACK, GREY, TASK_COLOURS, card, draw_accuracy, legend_below, narrow
 from paper_lib.rows import ROWS, VERMILION
 
 FAR = 40.0
@@ -115,7 +114,7 @@ def traces(panels: Mapping[str, Any]) -> Figure:
                 ax.plot(found.num_draws, median, color=colour, lw=1.8, label=f"task {task + 1}")
             ax.set_xscale("log")
         seeds = f"{len(found.accuracy)} seed{'s' * (len(found.accuracy) > 1)}"
-        axes[0, column].set_title("\n".join(textwrap.wrap(f"{title}, {seeds}", 22)))
+        axes[0, column].set_title(narrow(f"{title}, {seeds}", 22))
         axes[1, column].set_xlabel("draws of one chain")
     axes[0, 0].set_ylabel("accuracy (%)")
     axes[1, 0].set_ylabel("NLL (nats a point)")

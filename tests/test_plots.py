@@ -42,7 +42,6 @@ FIGURES = {
     "excess_error": lambda: plots.excess_error(EXCESS, 1 / 12),
     "recursive_bayes": lambda: plots.recursive_bayes(recursion(ScenariosConfig(num_tasks=3))),
     "drift_variance": lambda: plots.drift_variance(DRIFT),
-    "sd_bound": lambda: plots.sd_bound([0, 50, 100], 50 / 3, {"a row": 18.56}),
     "complete_forgetting": lambda: plots.complete_forgetting(
         [90, 100], {"triangle mean": [30, 33.3], "final": [18, 20]}, {"a row": (99, 33)}
     ),
@@ -95,11 +94,6 @@ def test_evidence_bars_stand_on_one_another_and_end_at_the_evidence_of_all_data(
     ends = [bar.get_y() + bar.get_height() for bar in bars]
     np.testing.assert_allclose([bar.get_y() for bar in bars][1:], ends[:-1])
     assert ends[-1] == pytest.approx(shown.batch_log_evidence)
-
-
-def test_the_largest_standard_error_of_ten_accuracies_is_drawn_as_computed():
-    line = plots.sd_bound([0, 100], 50 / 3, {}).axes[0].lines[0]
-    np.testing.assert_allclose(line.get_ydata(), [0, 50 / 3])  # five zeros and five hundreds: sd 52.7
 
 
 def test_matrices_stand_two_abreast_and_no_panel_is_empty(tmp_path):

@@ -91,6 +91,13 @@ def flow_selection(training: str) -> Selection:
     return Selection("toy_pan", None, "paper", seeds=tuple(range(paper.SEEDS)), rows=("hmc_realnvp",), changes=changes)
 
 
+def flow_source() -> str:
+    """What recomputes the stored runs of ``FLOWS``, and how they came about."""
+    lines = [f"RealNVP {name}: `{tables.command(flow_selection(name))}`" for name in FLOWS]
+    table = sweep.stored(map(flow_selection, FLOWS))
+    return "\n".join([*lines, *([] if table.empty else [tables.provenance_of(table)])])
+
+
 def flows() -> dict[str, pd.DataFrame]:
     """For each of ``FLOWS`` that has stored runs a line a seed and task with ``OF_FLOWS`` and ``gain``, in nats."""
     return {name: lines for name in FLOWS if len(lines := _of_flows(sweep.stored(flow_selection(name))))}

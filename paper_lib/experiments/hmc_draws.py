@@ -7,6 +7,7 @@ Live figures take the draws out of the run store. Those at the paper's scale are
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -221,7 +222,7 @@ def write(datasets: Iterable[str] = TOYS, rows: Iterable[str] = shown_in("hmc"))
                 arrays |= {f"{row}/{name}": v.astype(np.float32) for name, v in found._asdict().items()}
                 arrays |= {f"{row}/surface {n}": v.astype(np.float16) for n, v in surface(job, 0)._asdict().items()}
                 arrays[f"{row}/weights"] = chain(job, 0).weights
-                arrays[f"{row}/settings"] = np.array(_settings(job))
+                arrays[f"{row}/identity"] = np.array(json.dumps(job.identity("")))
                 written.append(f"{row} on {dataset}")
         if arrays:
             if path.exists():
@@ -239,7 +240,7 @@ def stored(dataset: str, row: str) -> tuple[Surface, Traces, Chain] | None:
     if not path.exists():
         return None
     with np.load(path, allow_pickle=False) as arrays:
-        if f"{row}/settings" not in arrays or str(arrays[f"{row}/settings"]) != _settings(job):
+        if f"{row}/identity" not in arrays or not job.matches(json.loads(str(arrays[f"{row}/identity"]))):
             return None
         own = {name.removeprefix(f"{row}/"): arrays[name] for name in arrays.files if name.startswith(f"{row}/")}
     surfaces = Surface(*(own[f"surface {name}"].astype(float) for name in Surface._fields))
@@ -249,8 +250,3 @@ def stored(dataset: str, row: str) -> tuple[Surface, Traces, Chain] | None:
 
 def _job(dataset: str, row: str) -> Job:
     return sweep.jobs(Selection(dataset, None, "paper", rows=(row,)))[0]
-
-
-def _settings(job: Job) -> str:
-    """The identity of a job but for its data."""
-    return runs.key_of(job.identity(""))

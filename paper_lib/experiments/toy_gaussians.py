@@ -6,7 +6,8 @@ import pandas as pd
 
 from paper_lib import paper, sweep, tables
 from paper_lib.experiments import hmc_sequential
-from paper_lib.experiments.hmc_sequential import POINT, told
+from paper_lib.experiments.hmc_sequential import told
+from paper_lib.inference import density
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
@@ -20,10 +21,10 @@ def _counts_and_forgets(table: pd.DataFrame) -> Judgement:
     """With one sampler: densities that are right on the task just learned, and what is left of the earlier tasks."""
     names = ("density_accuracy", "accuracy", "held_out", "held_out_gaussian")
     fitted = told(table[table["row"] == ADAPTED], *names)
-    near = (fitted.density_accuracy - fitted.accuracy).abs() <= POINT + 1e-12
+    gap, gain = fitted.density_accuracy - fitted.accuracy, fitted.held_out - fitted.held_out_gaussian
+    good = density.passes(gap, gain).sum()
     by = tables.matrices(table)
     early = {row: 100 * by[row][:, -1, :-1].mean() for row in (ADAPTED, EXACT)}
-    good = (near & (fitted.held_out >= fitted.held_out_gaussian)).sum()
     words = f"{good} of {len(fitted)} densities count; earlier tasks at the end {early[ADAPTED]:.1f} %"
     return holds(
         good > 0.8 * len(fitted) and early[ADAPTED] < 55 and early[EXACT] > 99,

@@ -23,7 +23,7 @@ from paper_lib.inference.density.flow import Flow, FlowSettings, published_flow
 from paper_lib.inference.density.gmm import GMM
 
 __all__ = ["GMM", "Flow", "FlowSettings", "GMMSettings", "Verdict", "counts", "fit", "gaussian", "isotropic"]
-__all__ += ["published_flow", "published_gmm"]
+__all__ += ["passes", "published_flow", "published_gmm"]
 
 HELD_OUT = 0.25
 """Share of chains or rows that components are chosen and training is stopped on."""
@@ -163,9 +163,13 @@ def counts(
     within("accuracy", accuracy, 0, 1)
     within("accuracy_hmc", accuracy_hmc, 0, 1)
     gap, gain = accuracy - accuracy_hmc, held_out - held_out_gaussian
-    # A difference of one point is within one point, whatever its last bit; NaN fails.
-    passed = abs(gap) <= tolerance + 1e-12 and gain >= 0
-    return Verdict(gap, gain, "ok" if passed else "density failed")
+    return Verdict(gap, gain, "ok" if passes(gap, gain, tolerance) else "density failed")
+
+
+def passes(accuracy_gap, held_out_gain, tolerance: float = 0.01):
+    """The rule of ``counts``, of numbers or of arrays, whatever their range; NaN fails."""
+    # A difference of one point is within one point, whatever its last bit.
+    return (abs(accuracy_gap) <= tolerance + 1e-12) & (held_out_gain >= 0)
 
 
 def _fit_mixture(
