@@ -109,6 +109,10 @@ Table(
 # HMC's own draws are right on {glue:text}`circle_hmc_draws_right` of the points of the task just learned, and the
 # mixture's draws on {glue:text}`circle_hmc_density_right`.
 #
+# **A sampler without fault.** With one Gaussian handed on and step and masses adapted, chains pass
+# {glue:text}`circle_hmc_gaussian_gate` gates, the end is {glue:text}`circle_hmc_gaussian`, and {glue:text}`circle_hmc_gaussian_counts`
+# densities count. So HMC samples what it is asked to sample, and the loss is the density's alone.
+#
 # **A density can count and still lose the earlier tasks.** With step and masses adapted most mixtures are right on the
 # task just learned, as the paper says of its own. HMC under such a prior then learns the next task and ends at chance on
 # those before. With nothing fitted the same sampler keeps all of them. So being right on the task just learned is not

@@ -162,7 +162,7 @@ def shown_gates(table: pd.DataFrame) -> pd.DataFrame:
 def numbers(dataset: str) -> dict[str, str]:
     """What the chapters' answers cite, as words, also where nothing has been run yet."""
     table, cited = stored(dataset), {"bayes": f"{bayes_accuracy(dataset):.2f} %"}
-    final, gate = tables.by_seed(table), gates(table)
+    final, gate, fitted = tables.by_seed(table), gates(table), densities(table)
     passed = told(table, *_GATED)
     passed = passed.assign(passed=passed[list(_GATED)].astype(bool).all(axis=1))
     last = passed[passed.task == passed.task.max()]
@@ -172,6 +172,8 @@ def numbers(dataset: str) -> dict[str, str]:
         if row in SAMPLED:
             cited[f"{row}_verdict"] = verdict(table, row)
             cited[f"{row}_gate"] = f"{gate.passed[row]} of {gate.n[row]}" if row in gate.index else "not run yet"
+            own = fitted[fitted["row"] == row]
+            cited[f"{row}_counts"] = f"{(own.verdict == 'ok').sum()} of {len(own)}" if len(own) else "not run yet"
             own = last[last["row"] == row]
             cited[f"{row}_gate_last"] = f"{own.passed.sum()} of {len(own)}" if len(own) else "not run yet"
     for row in HANDED_ON:

@@ -248,13 +248,15 @@ def _sampler_alone(table: pd.DataFrame) -> Judgement:
 
 
 def _mixture_no_better(table: pd.DataFrame) -> Judgement:
-    """With all corrected, a mixture ends where a Gaussian does."""
+    """With all corrected, a mixture ends less than five points above a Gaussian, which has not remembered."""
     by = {changes: part for changes, part in table.groupby(table["changes"].fillna(""), observed=True)}
     gaussian = next(part for changes, part in by.items() if "density=gaussian" in changes)
     mixture = next(part for changes, part in by.items() if "density=gaussian" not in changes)
     one, many = (float(tables.by_seed(part)[ROW].mean()) for part in (gaussian, mixture))
     return holds(many - one < 5 and one < LEARNED, f"final accuracy: a Gaussian {one:.1f}, a mixture {many:.1f} %")
 
+
+_NO_BETTER = "With all corrected, a mixture of up to 50 components ends less than five points above a Gaussian."
 
 CLAIMS = (
     Claim(
@@ -282,8 +284,7 @@ CLAIMS = (
         tuple(map(selection, EXACT)),
     ),
     Claim(
-        *("With all corrected, a mixture of up to 50 components keeps no more than a Gaussian.", "Figure 3"),
-        "With all corrected, a mixture of up to 50 components keeps no more than a Gaussian.",
+        *(_NO_BETTER, "Figure 3", _NO_BETTER),
         "why_hmc_forgets",
         _mixture_no_better,
         (selection("all corrected, a Gaussian"), selection("all corrected, a GMM")),
