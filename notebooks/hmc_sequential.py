@@ -129,6 +129,8 @@ Table(
 # **VCL with a head a task** ends at {glue:text}`vcl_multi_head`. It is told the task, HMC is not; the comparison in Figure 3 is
 # of two scenarios.
 #
+# **RealNVP.** The paper also tried a {term}`RealNVP` and found it unstable; {doc}`/notebooks/hmc_diagnostics` judges that.
+#
 # **Not tested.** Networks of another width, and densities that know of the swaps.
 # {doc}`/notebooks/why_hmc_forgets` changes one factor at a time.
 #
