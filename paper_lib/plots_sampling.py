@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from paper_lib.plots import BLACK, GREY, TASK_COLOURS, card, draw_accuracy, legend_below, narrow
@@ -182,7 +183,14 @@ def flows(told: Mapping[str, pd.DataFrame]) -> Figure:
         axes[0, 1].plot(100 * first.density_accuracy, heights, "o", ms=4, color=VERMILION, label="the flow's draws")
         axes[0, 1].plot(100 * first.accuracy, heights, "o", ms=5, mfc="none", color=BLACK, label="HMC's draws")
     axes[0, 0].axvline(0, color=BLACK, ls="--", lw=1)
+    gains = np.concatenate([lines[lines.task == 1].gain for lines in told.values()])
     axes[0, 0].set_xscale("symlog", linthresh=1)
+    ends = 3 * min(gains.min(), -1), 3 * max(gains.max(), 1)
+    ticks = [0, *(sign * size for size in (1e8, 1e4, 1e2) for sign in (-1, 1))]
+    axes[0, 0].set_xticks([tick for tick in ticks if ends[0] <= tick <= ends[1]])
+    axes[0, 0].set_xlim(ends)
+    axes[0, 0].xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) < 1e6 else f"{value:.0e}")
+    axes[0, 0].xaxis.set_minor_locator(NullLocator())
     axes[0, 0].set_yticks([-place for place in range(len(told))], told)
     axes[0, 0].set_ylim(0.5 - len(told), 0.5)
     axes[0, 0].set_xlabel("log density over\na Gaussian's (nats)")
