@@ -165,7 +165,7 @@ def train(
         rows: ``(seed, n, dim)`` to train on.
         held_out: ``(seed, m, dim)`` to stop on.
         streams: of each seed, draws initial parameters and the order of rows.
-        told: is called with the share of epochs that are over, after each.
+        told: is called with the share of epochs that are over, after each; with 1 after the last, however early.
 
     Returns:
         The flow (computed in float32), and of each seed ``curve``, mean held-out log densities a row after each epoch
@@ -222,7 +222,7 @@ def train(
                     kept[seed] = p.detach()[seed]
             elif epoch - best_epoch[seed] >= settings.patience:
                 running[seed] = False
-        told(epoch / settings.epochs)
+        told(epoch / settings.epochs if any(running) else 1.0)
         if not any(running):
             break
     flow = Flow(settings, loc, scale, tuple(best))
