@@ -9,17 +9,14 @@ and networks of 100 and 100 units, float32. Values are of the fastest repeat. Er
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from functools import partial
 
 import torch
+from gmm_prior import DIM, NUM_CHAINS, NUM_SEEDS, seconds
 from torch import Tensor
 
 from paper_lib import rng
 from paper_lib.inference.density import Flow, FlowSettings, flow
-
-NUM_SEEDS, NUM_CHAINS, DIM = 10, 20, 162
 
 
 def random_flow() -> Flow:
@@ -37,17 +34,6 @@ def by_autograd(one: Flow, theta: Tensor) -> tuple[Tensor, Tensor]:
     x = (leaf - one.loc[:, None]) / one.scale[:, None]
     log_prob = torch.vmap(partial(flow._call, network))(one.params, x) - one.scale.log().sum(-1)[:, None]
     return log_prob.detach(), torch.autograd.grad(log_prob.sum(), leaf)[0]
-
-
-def seconds(call: Callable[[], object], repeats: int) -> float:
-    """Of the fastest call."""
-    call()
-    taken = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
 
 
 def main() -> None:

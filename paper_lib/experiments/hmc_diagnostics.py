@@ -9,7 +9,7 @@ import pandas as pd
 
 from paper_lib import paper, sweep, tables
 from paper_lib.experiments import hmc_sequential
-from paper_lib.experiments.hmc_sequential import HANDED_ON, POINT, SAMPLED, STUCK, densities, gates, listed
+from paper_lib.experiments.hmc_sequential import HANDED_ON, POINT, SAMPLED, STUCK, counting, densities, gates, listed
 from paper_lib.rows import TOYS
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
@@ -24,7 +24,7 @@ OF_DENSITIES = ("density_accuracy", "num_components")
 FLOWS = {"as released": "release", "as here": "corrected"}
 """How RealNVP is trained, in words, and what the setting ``flow_training`` calls it."""
 
-OF_FLOWS = ("density_accuracy", "accuracy", "held_out", "held_out_gaussian", "acceptance_rate", "divergent", "epochs")
+OF_FLOWS = ("density_accuracy", "accuracy", "held_out", "held_out_gaussian", "acceptance_rate", "divergent")
 FLOW_COLUMNS = {
     "gain": "log density over a Gaussian's",
     "hmc": "HMC's draws right",
@@ -63,13 +63,13 @@ def shown(dataset: str) -> pd.DataFrame:
         if row not in gate.index:
             found[paper.label(row)] = dict.fromkeys(COLUMNS, "–") | {"gate passed": "not run yet"}
             continue
-        part, own = lines[lines["row"] == row], fitted[fitted["row"] == row]
+        part = lines[lines["row"] == row]
         found[paper.label(row)] = {
             "acceptance": f"{part.acceptance_rate.median():.3f}",
             "R-hat": f"{part.rhat_log_density.median():.2f} / {part.rhat_probe.median():.2f}",
             "ESS": f"{part.ess_log_density.median():.0f} / {part.ess_probe.median():.0f}",
             "gate passed": f"{gate.passed[row]} of {gate.n[row]}",
-            "density counts": f"{(own.verdict == 'ok').sum()} of {len(own)}" if row in HANDED_ON else "–",
+            "density counts": counting(fitted, row) or "–",
         }
     return pd.DataFrame.from_dict(found, orient="index", columns=COLUMNS).rename_axis(index="method")
 
@@ -176,10 +176,9 @@ def numbers() -> dict[str, str]:
         table = stored(dataset)
         fitted, gate = densities(table), gates(table)
         for row in SAMPLED:
-            own = fitted[fitted["row"] == row]
             passed = f"{gate.passed[row]} of {gate.n[row]}" if row in gate.index else "not run yet"
             cited[f"{dataset}_{row}_gate"] = passed
-            cited[f"{dataset}_{row}_counts"] = f"{(own.verdict == 'ok').sum()} of {len(own)}" if len(own) else passed
+            cited[f"{dataset}_{row}_counts"] = counting(fitted, row) or passed
         there = [row for row in HANDED_ON if row in gate.index]
         cited[f"{dataset}_counts"] = listed({row: cited[f"{dataset}_{row}_counts"] for row in there})
     for name, line in shown_flows().iterrows():

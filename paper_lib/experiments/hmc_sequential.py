@@ -75,6 +75,12 @@ def densities(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([lines[["row", "seed", "task"]], found], axis=1)
 
 
+def counting(fitted: pd.DataFrame, row: str) -> str:
+    """How many of a row's ``densities`` count, in words; empty where it has none."""
+    own = fitted[fitted["row"] == row]
+    return f"{(own.verdict == 'ok').sum()} of {len(own)}" if len(own) else ""
+
+
 def gates(table: pd.DataFrame) -> pd.DataFrame:
     """Convergence of every row's chains, over seeds and tasks.
 
@@ -172,8 +178,7 @@ def numbers(dataset: str) -> dict[str, str]:
         if row in SAMPLED:
             cited[f"{row}_verdict"] = verdict(table, row)
             cited[f"{row}_gate"] = f"{gate.passed[row]} of {gate.n[row]}" if row in gate.index else "not run yet"
-            own = fitted[fitted["row"] == row]
-            cited[f"{row}_counts"] = f"{(own.verdict == 'ok').sum()} of {len(own)}" if len(own) else "not run yet"
+            cited[f"{row}_counts"] = counting(fitted, row) or "not run yet"
             own = last[last["row"] == row]
             cited[f"{row}_gate_last"] = f"{own.passed.sum()} of {len(own)}" if len(own) else "not run yet"
     for row in HANDED_ON:

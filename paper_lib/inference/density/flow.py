@@ -185,11 +185,8 @@ def train(
     params = [torch.stack(own).detach().to(rows.device).requires_grad_() for own in zip(*fresh, strict=True)]
     optimiser = torch.optim.Adamax(params, lr=settings.learning_rate)
     best, step = [p.detach().clone() for p in params], 0
-    best_score, best_epoch, running = (
-        loc.new_full((num_seeds,), -math.inf).double(),
-        [0] * num_seeds,
-        [True] * num_seeds,
-    )
+    best_score = torch.full((num_seeds,), -math.inf, dtype=torch.float64)
+    best_epoch, running = [0] * num_seeds, [True] * num_seeds
     curve = torch.full((num_seeds, settings.epochs), math.nan, dtype=torch.float64)
     seeds = torch.arange(num_seeds)[:, None]
     for epoch in range(1, settings.epochs + 1):
@@ -226,7 +223,7 @@ def train(
         if not any(running):
             break
     flow = Flow(settings, loc, scale, tuple(best))
-    held = torch.where(best_score.isfinite(), best_score, math.nan).cpu()
+    held = torch.where(best_score.isfinite(), best_score, math.nan)
     return flow, {"curve": curve[:, :epoch], "epochs": torch.tensor(best_epoch), "held_out": held}
 
 
