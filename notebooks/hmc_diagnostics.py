@@ -146,7 +146,8 @@ Table(tables.verdicts(hmc_diagnostics.CLAIMS))
 # training. Rate, scaling, batches and stopping were changed together; which of them matters was not tested.
 #
 # What stays is that draws are wrong: right on {glue:text}`flow_as_here_draws`, where HMC's are right on
-# {glue:text}`flow_as_here_hmc`. One Gaussian fits whole chains better. So a more flexible density does not help here.
+# {glue:text}`flow_as_here_hmc`. One Gaussian fits whole chains better than this flow
+# does. A mixture of several components can fit them better than one Gaussian ({doc}`/notebooks/toy_gaussians`).
 # (As released, more draws are right in the median: 200 epochs probably follow single chains, which is what random rows
 # held out reward.)
 #

@@ -18,7 +18,7 @@
 #
 # **Question.** What is a learner of many {term}`tasks <task>` asked, and which networks can answer? And does a learner
 # lose anything if it sees the tasks one after another? Appendix A of {cite:p}`kessler2023sequential` follows
-# {cite:t}`vandeven2019three` on the first of these questions; Section 2.1 answers the second with Bayes' rule,
+# {cite:t}`vandeven2019three` on the first of these questions; Section 2.2 answers the second with Bayes' rule,
 #
 # $$p(\theta \,|\, \mathcal{D}_{1:t}) = \frac{p(\mathcal{D}_t \,|\, \theta)\; p(\theta \,|\, \mathcal{D}_{1:t-1})}{p(\mathcal{D}_t \,|\, \mathcal{D}_{1:t-1})}.$$
 #
@@ -101,8 +101,8 @@ figure
 # **Heads are not part of Bayes' rule.** A head a task cannot answer without the task's name, so such heads serve the
 # first scenario alone. A head with a unit a class can also answer the two easier questions; the reverse does not hold.
 #
-# **What is lost in practice** is lost by the density in {numref}`fig-scenarios-propagation`: what the fit leaves out,
-# no later task can bring back. The figure draws its samples on a grid, so it shows the idea and not the errors of
+# **What can be lost in practice.** Where the density in {numref}`fig-scenarios-propagation` is too small, later tasks
+# start from a wrong prior, and the earlier data are no longer there to correct it. The figure draws its samples on a grid, so it shows the idea and not the errors of
 # {term}`HMC`.
 #
 # ## Try it

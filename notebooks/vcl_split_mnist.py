@@ -12,7 +12,7 @@
 # :::{admonition} Answer
 # :class: tip
 # **The paper:** with one head VCL "barely performs better than SGD", and with a head a task it performs better (Sec. 2.3, Figure 1; no number is printed).\
-# **Here:** final accuracy on Split-MNIST at equal steps, 10 seeds: with one head VCL {glue:text}`final_vcl_single_head:.1f` % and SGD {glue:text}`final_sgd_single_head_long:.1f` %; with a head a task VCL {glue:text}`final_vcl_multi_head:.1f` % and SGD {glue:text}`final_sgd_multi_head_long:.1f` %.\
+# **Here:** final accuracy on Split-MNIST after as many steps of either, 10 seeds: with one head VCL {glue:text}`final_vcl_single_head:.1f` % and SGD {glue:text}`final_sgd_single_head_long:.1f` %; with a head a task VCL {glue:text}`final_vcl_multi_head:.1f` % and SGD {glue:text}`final_sgd_multi_head_long:.1f` %.\
 # **Verdict:** one head, {glue:text}`verdict_one_head`; a head a task, {glue:text}`verdict_a_head_a_task`: heads help SGD as well. With 100 steps a task VCL keeps {glue:text}`final_vcl_multi_head_reference:.1f` %, SGD {glue:text}`final_sgd_multi_head_reference:.1f` %.
 # :::
 #

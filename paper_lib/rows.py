@@ -468,7 +468,7 @@ def _rows() -> Iterable[Row]:
         "protocl_paper_epochs",
         ProtoCL,
         plus(PROTOCL) | PROTOCL_PAPER_EPOCHS,
-        style=Style("ProtoCL, the paper's epochs", GREEN, "o", ":"),
+        style=Style("ProtoCL, the paper's epochs", GREEN, "p", ":"),
     )
     yield memory(
         "protocl_calibrated",

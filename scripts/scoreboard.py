@@ -25,8 +25,9 @@ PARTS = (
 
 HEAD = """# Every figure, table and claim
 
-This page is generated: what the paper claims (`paper_lib/paper.py`) joined with the stored runs (`results/`). Nothing
-of ours is typed. A row is complete with {seeds} seeds and the paper's epochs, or those of the public code where the
+This page is generated: what the paper claims (`paper_lib/paper.py`) joined with the stored runs (`results/`). Our
+numbers are read from those. The verdicts on formulas and drawings are not runs: they are written by hand, and the named
+tests hold them. A row is complete with {seeds} seeds and the paper's epochs, or those of the public code where the
 paper names none.
 
 **How a printed number is judged.** Two tests judge a printed number. The first asks whether our final accuracy lies

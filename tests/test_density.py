@@ -252,6 +252,26 @@ def test_held_out_chains_see_what_held_out_rows_do_not():
     assert chosen["rows"] >= 7 and chosen["chains"] <= 2
 
 
+def test_memberships_are_bayes_rule_in_the_order_of_the_rows():
+    """The shrinkage cuts folds from rows in their order, so that a fold holds whole stretches of chains."""
+    g = rng.generator(11, "memberships")
+    mixture = gmm.from_covariances(
+        torch.tensor([[0.2, 0.3, 0.5]], dtype=F64).log(), normal(g, 1, 3, 6), covariances(g, 3, 6)[None]
+    )
+    rows = normal(g, 4000, 6)
+    members, mean = em.expect(mixture, rows)
+    cov = torch.linalg.inv(mixture.whitening[0].mT @ mixture.whitening[0])
+    each = torch.distributions.MultivariateNormal(mixture.mean[0], cov).log_prob(rows[:, None]) + mixture.log_weight
+    share = torch.zeros(4000, 3, dtype=F64)
+    share[members.row, members.component] = members.weight
+    torch.testing.assert_close(share, each.softmax(-1), rtol=1e-9, atol=em.LEAST_WEIGHT)
+    assert mean == pytest.approx(float(each.logsumexp(-1).mean()), rel=1e-12)
+    assert (members.component.diff() >= 0).all()
+    for k in range(3):
+        own = members.row[members.component == k]
+        assert len(own) > 1000 and (own.diff() > 0).all()
+
+
 def test_the_ladder_is_the_releases_and_ends_after_two_falls():
     assert tuple(np.unique(np.geomspace(1, 500, 20).astype(int))) == em.LADDER
     _, info = density.fit(stuck_chains(), density.GMMSettings(), streams(1, "fit"))
@@ -304,9 +324,17 @@ def test_no_component_collapses_on_rows_that_are_all_the_same(covariance):
     [
         (torch.zeros(1, 4, 0, 3), density.GMMSettings(), r"draws have shape \(1, 4, 0, 3\).*each at least 1"),
         (torch.zeros(10, 3), density.GMMSettings(), r"\(10, 3\); a density is fitted to \(seed, chain, draw, dim\)"),
-        (torch.zeros(1, 1, 9, 3), density.GMMSettings(), "holdout='chains' needs at least 2 chains and there is 1"),
+        (
+            torch.zeros(1, 1, 9, 3),
+            density.GMMSettings(),
+            "num_chains=1: holdout='chains' keeps chains from the fit; give 2",
+        ),
         (torch.zeros(1, 4, 9, 3), density.GMMSettings(max_rows=3), "max_rows=3 is less than one draw of each of 4"),
-        (torch.zeros(1, 4, 9, 3), density.published_gmm(), "final_rows=3750 is more than the 36 rows"),
+        (
+            torch.zeros(1, 4, 9, 3),
+            density.published_gmm(),
+            "final_rows=3750 is more than the 27 rows that are not held out",
+        ),
     ],
 )
 def test_what_cannot_be_fitted_is_said(draws, settings, message):

@@ -133,6 +133,7 @@ def copied(tree):
     return tree
 
 
+@pytest.mark.filterwarnings("ignore:.*chains stand still")  # the second task's, after so short a warm-up
 def test_a_seed_does_the_same_whatever_runs_beside_it(pan):
     method = replace(TINY, num_warmup=20, num_draws=10, thin=1, adapt=True)
     (*_, alone), _ = learned(method, pan, (7,))
@@ -269,13 +270,13 @@ def test_pinned(pan):
     assert ends == pytest.approx(PINNED["log_density"], rel=1e-4)
     assert [float(found.kept["draws"][0, -1, -1, 0]) for found in told] == pytest.approx(PINNED["weight"], rel=1e-3)
     assert [float(found.info["held_out"]) for found in told] == pytest.approx(PINNED["held_out"], rel=1e-3)
-    assert SequentialHMC.VERSION == 1
+    assert SequentialHMC.VERSION == 2
 
 
 PINNED = {
-    "log_density": [-11.1397886, 9.5165939],
-    "weight": [-0.0335196555, -0.0638209954],
-    "held_out": [-64.9528674, -84.4680827],
+    "log_density": [-11.1397886, -10.0919018],
+    "weight": [-0.0335196555, 0.0613561682],
+    "held_out": [-45.9731188, -54.0494340],
 }
 
 

@@ -98,7 +98,7 @@ class SequentialHMC:
         covariance: of the GMM's components, ``full``, ``diagonal`` or ``tied``.
         regularisation: of covariances: ``shrinkage``, or ``floor``, 1e-6 added to variances (release).
         max_components: most components tried.
-        holdout: what components are chosen on: whole ``chains``, or ``rows`` (release).
+        holdout: what components are chosen and flows stopped on: whole ``chains``, or ``rows`` (release).
         final_rows: rows that the chosen GMM is fitted to, or None for all; 3750 in the release.
         num_predict: draws that a prediction averages over, evenly from all chains.
         average: predictions average the ``probability`` or the ``logit`` (release).
@@ -130,7 +130,7 @@ class SequentialHMC:
     average: Literal["probability", "logit"] = "probability"
     eval_chains: Literal["all", "last"] = "all"
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     def __post_init__(self):
         one_of("recursion", self.recursion, ("density", "exact", "joint"))
@@ -146,9 +146,9 @@ class SequentialHMC:
             within("hidden", width, 1)
         within("num_draws", self.num_draws, diagnostics.FEWEST_DRAWS + self.include_init)
         self.sampler()  # raises for a setting that cannot be
-        self.fit_settings()
-        if self.recursion == "density" and self.holdout == "chains" and self.num_chains < 2:
-            raise ValueError("num_chains=1: holdout='chains' keeps chains from the fit; give 2 or more, or 'rows'")
+        settings = self.fit_settings()
+        if self.recursion == "density":
+            densities.num_fitted(settings, self.num_chains, self.num_draws)
 
     def sampler(self) -> hmc.HMC:
         """The sampler's settings."""
@@ -162,8 +162,9 @@ class SequentialHMC:
     def fit_settings(self) -> densities.GMMSettings | densities.FlowSettings:
         """The density's settings."""
         if self.density in ("realnvp", "spline"):
-            make = densities.published_flow if self.flow_training == "release" else densities.FlowSettings
-            return make(kind=self.density)
+            if self.flow_training == "release":
+                return densities.published_flow(kind=self.density)
+            return densities.FlowSettings(kind=self.density, holdout=self.holdout)
         return densities.GMMSettings(
             **{"covariance": self.covariance, "regularisation": self.regularisation, "holdout": self.holdout},
             **{"max_components": 1 if self.density == "gaussian" else self.max_components},

@@ -23,7 +23,7 @@ from paper_lib.inference.density.flow import Flow, FlowSettings, published_flow
 from paper_lib.inference.density.gmm import GMM
 
 __all__ = ["GMM", "Flow", "FlowSettings", "GMMSettings", "Verdict", "counts", "fit", "gaussian", "isotropic"]
-__all__ += ["passes", "published_flow", "published_gmm"]
+__all__ += ["num_fitted", "passes", "published_flow", "published_gmm"]
 
 HELD_OUT = 0.25
 """Share of chains or rows that components are chosen and training is stopped on."""
@@ -172,6 +172,33 @@ def passes(accuracy_gap, held_out_gain, tolerance: float = 0.01):
     return (abs(accuracy_gap) <= tolerance + 1e-12) & (held_out_gain >= 0)
 
 
+def num_fitted(settings: GMMSettings | FlowSettings, num_chains: int, num_draws: int) -> int:
+    """How many draws of a seed are fitted to while others are held out.
+
+    Raises:
+        ValueError: for settings that so many chains and draws do not allow.
+    """
+    if settings.holdout == "chains" and num_chains < 2:
+        raise ValueError("num_chains=1: holdout='chains' keeps chains from the fit; give 2 or more, or holdout='rows'")
+    if num_chains * num_draws < 2:
+        raise ValueError("num_draws=1: holdout='rows' keeps draws from the fit; give 2 or more")
+    if settings.max_rows < num_chains:
+        raise ValueError(f"max_rows={settings.max_rows} is less than one draw of each of {num_chains} chains")
+    each = min(num_draws, settings.max_rows // num_chains)
+    units, size = (num_chains, each) if settings.holdout == "chains" else (num_chains * each, 1)
+    num_rows = (units - _num_held_out(units)) * size
+    if isinstance(settings, GMMSettings) and (settings.final_rows or 0) > num_rows:
+        raise ValueError(
+            f"final_rows={settings.final_rows} is more than the {num_rows} rows that are not held out; give at most "
+            "so many, or None for all rows"
+        )
+    return num_rows
+
+
+def _num_held_out(num_units: int) -> int:
+    return max(1, round(HELD_OUT * num_units))
+
+
 def _fit_mixture(
     every: Tensor, rows: Tensor, held_out: Tensor, settings: GMMSettings, stream: torch.Generator, seed: int
 ) -> tuple[GMM, dict[str, Tensor]]:
@@ -216,7 +243,7 @@ def _hold_out(own: Tensor, holdout: str, stream: torch.Generator) -> tuple[Tenso
     """Rows to fit ``(n, dim)`` and rows held out ``(m, dim)`` of one seed's draws ``(chain, draw, dim)``."""
     units = own if holdout == "chains" else own.flatten(0, 1)[:, None]
     out = torch.zeros(len(units), dtype=torch.bool)
-    out[torch.randperm(len(units), generator=stream)[: max(1, round(HELD_OUT * len(units)))]] = True
+    out[torch.randperm(len(units), generator=stream)[: _num_held_out(len(units))]] = True
     out = out.to(own.device)
     return units[~out].flatten(0, 1), units[out].flatten(0, 1)
 
@@ -232,16 +259,7 @@ def _check(draws: Tensor, settings: GMMSettings | FlowSettings, streams: Sequenc
     if bool(bad.any()):
         where = ", ".join(f"seed {s} chain {c}" for s, c in bad.any(-1).nonzero().tolist()[:5])
         raise ValueError(f"{int(bad.sum())} of {bad.numel()} draws are not finite ({where}); give finite draws only")
-    num_chains, num_draws = draws.shape[1:3]
-    if settings.holdout == "chains" and num_chains < 2:
-        raise ValueError("holdout='chains' needs at least 2 chains and there is 1; give more, or holdout='rows'")
-    if num_chains * num_draws < 2:
-        raise ValueError("holdout='rows' needs at least 2 draws and there is 1")
-    if settings.max_rows < num_chains:
-        raise ValueError(f"max_rows={settings.max_rows} is less than one draw of each of {num_chains} chains")
-    num_rows = num_chains * min(num_draws, settings.max_rows // num_chains)
-    if isinstance(settings, GMMSettings) and (settings.final_rows or 0) > num_rows:
-        raise ValueError(f"final_rows={settings.final_rows} is more than the {num_rows} rows that there are")
+    num_fitted(settings, *draws.shape[1:3])
 
 
 def _warn_of_degenerate(own: Tensor, seed: int) -> None:

@@ -51,13 +51,16 @@ PSEUDO_ROWS = 0.1
 PAIRS_AT_ONCE = 100_000
 """Rows times components that an E step takes at a time."""
 
+LEAST_WEIGHT = 1e-9
+"""Membership below which a row does not enter a component. In many dimensions most rows have one or two above."""
+
 
 class Memberships(NamedTuple):
-    """Which component each row comes from, where that is not certainly no.
+    """Which component each row comes from, where that is not as good as certainly no.
 
     Attributes:
         component: ``(pair,)``, sorted.
-        row: ``(pair,)``.
+        row: ``(pair,)``, ascending within a component, so that folds are contiguous in chains and draws.
         weight: probability of the component given the row ``(pair,)``.
     """
 
@@ -74,11 +77,12 @@ def expect(mixture: GMM, x: Tensor) -> tuple[Memberships, float]:
         pairs = gmm.relevant(mixture, rows[None], slopes=False)
         log_prob = pairs.joint(rows[None], num_components)[0].logsumexp(-1)
         weight = (pairs.log_joint - log_prob[pairs.row]).exp()
-        parts.append(Memberships(pairs.component, pairs.row + start, weight))
+        there = weight >= LEAST_WEIGHT
+        parts.append(Memberships(pairs.component[there], pairs.row[there] + start, weight[there]))
         total += float(log_prob.sum())
         start += len(rows)
     together = Memberships(*(torch.cat(leaves) for leaves in zip(*parts, strict=True)))
-    order = together.component.argsort(stable=True)
+    order = (together.component * len(x) + together.row).argsort()
     return Memberships(*(leaf[order] for leaf in together)), total / len(x)
 
 

@@ -36,6 +36,9 @@ NUM_STEEP = 16
 MARGIN = 40.0
 """Nats below another component at which one is left out."""
 
+ROWS_AT_ONCE = 512
+"""Points whose distances from a component are computed at a time where no slopes are asked for."""
+
 
 class GMM(NamedTuple):
     """A mixture of full-covariance Gaussians a seed, padded to the largest number of components.
@@ -215,17 +218,24 @@ def _measure(gmm: GMM, x: Tensor, log_norm: Tensor, component: Tensor, row: Tens
     """Distances and their slopes, component by component: a factor is used twice while it is in the cache."""
     component, order = component.sort()
     row = row[order]
-    difference = x.flatten(0, 1)[row] - gmm.mean.flatten(0, 1)[component]
+    points, means, factors = x.flatten(0, 1), gmm.mean.flatten(0, 1), gmm.whitening.flatten(0, 1)
     values, counts = (t.tolist() for t in component.unique_consecutive(return_counts=True))
-    white, slope = torch.empty_like(difference), torch.empty_like(difference if slopes else difference[:, :0])
-    factors = gmm.whitening.flatten(0, 1)
-    with _one_thread(enabled=len(row) < 8 * len(values)):
-        for k, d, y, s in zip(values, *(t.split(counts) for t in (difference, white, slope)), strict=True):
-            factor = factors[k]
-            torch.mm(d, factor.mT, out=y)
-            if slopes:
-                torch.mm(y, factor, out=s)
-    square = white.square().sum(-1, dtype=torch.float64)
+    if slopes:
+        difference = points[row] - means[component]
+        white, slope = torch.empty_like(difference), torch.empty_like(difference)
+        with _one_thread(enabled=len(row) < 8 * len(values)):
+            for k, d, y, s in zip(values, *(t.split(counts) for t in (difference, white, slope)), strict=True):
+                torch.mm(d, factors[k].mT, out=y)
+                torch.mm(y, factors[k], out=s)
+        square = white.square().sum(-1, dtype=torch.float64)
+    else:
+        # Densities alone are asked for of thousands of points, whose differences would not stay in the cache.
+        slope, squares = points.new_empty(len(row), 0), []
+        for k, rows in zip(values, row.split(counts), strict=True):
+            for some in rows.split(ROWS_AT_ONCE):
+                white = (points[some] - means[k]) @ factors[k].mT
+                squares.append(white.square().sum(-1, dtype=torch.float64))
+        square = torch.cat(squares)
     return Pairs(component, row, slope, log_norm.flatten()[component] - 0.5 * square)
 
 
