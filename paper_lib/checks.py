@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from collections.abc import Iterable, Sequence
 
 
@@ -61,7 +62,7 @@ def within(
 ) -> None:
     """Raise if a number is not between two bounds; ``above`` and ``below`` leave out the lower and the upper one.
 
-    Infinity is never allowed.
+    Infinity is never allowed, nor is what is no number.
 
     >>> within("forget", 1.5, 0, 1)
     Traceback (most recent call last):
@@ -72,8 +73,41 @@ def within(
     ...
     ValueError: learning_rate=0.0 is not above 0
     """
+    if not isinstance(value, numbers.Real):
+        raise ValueError(f"{name}={value!r} is not a number")
     if not low <= value <= high or (above and value == low) or (below and value == high) or math.isinf(value):
         bounds = [f"{'above' if above else 'at least'} {low}"]
         bounds += [f"{'below' if below else 'at most'} {high}"] if high < float("inf") else []
         bounds += ["finite"] if math.isinf(value) else []
         raise ValueError(f"{name}={value!r} is not {' and '.join(bounds)}")
+
+
+def each_within(name: str, setting: object, low: float, above: bool = False, whole: bool = True) -> None:
+    """``within`` of a setting that is one number, or some: one a task, or one a layer.
+
+    >>> each_within("epochs", (3, 2.5), 1)
+    Traceback (most recent call last):
+    ...
+    ValueError: epochs=2.5 is not a whole number
+    """
+    for value in setting if isinstance(setting, tuple) else (setting,):
+        within(name, value, low, above=above)
+        if whole and not isinstance(value, numbers.Integral):
+            raise ValueError(f"{name}={value!r} is not a whole number")
+
+
+def check_seeds(name: str, given: int | Sequence[int]) -> None:
+    """Raise unless there is a seed, none is negative and none is there twice.
+
+    >>> check_seeds("seeds", (0, 1, 0))
+    Traceback (most recent call last):
+    ...
+    ValueError: seeds=(0, 1, 0): 0 is there twice; seeds are whole numbers from 0, each given once
+    """
+    seeds = [given] if isinstance(given, int) else list(given)
+    if not seeds:
+        raise ValueError(f"{name} is empty; give at least one, such as 0 or 0,1,2 or 0:10")
+    for seed in seeds:
+        why = "is negative" if seed < 0 else "is there twice" if seeds.count(seed) > 1 else ""
+        if why:
+            raise ValueError(f"{name}={given!r}: {seed} {why}; seeds are whole numbers from 0, each given once")

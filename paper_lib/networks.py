@@ -31,6 +31,7 @@ IMAGES_AT_ONCE = 256
 """Images that a convolutional network takes at a time on a CPU where nothing is differentiated: a thousand of them have
 half a gigabyte of activations."""
 
+NETWORKS = ("mlp", "cifarnet")
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -264,7 +265,7 @@ def build(
 
     ``precision`` is CifarNet's; an MLP computes in that of its parameters.
     """
-    one_of("network", kind, ("mlp", "cifarnet"))
+    one_of("network", kind, NETWORKS)
     if kind == "mlp":
         return MLP(input_shape, hidden, num_outputs, dropout)
     if input_shape != CifarNet.input_shape:

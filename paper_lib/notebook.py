@@ -17,7 +17,7 @@ from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from paper_lib.checks import near_match
+from paper_lib.checks import check_seeds, near_match
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -379,13 +379,10 @@ def _checked(name: str, value: Any) -> Any:
     if name == "device":
         _check_device(value)
     if name in ("seed", "seeds"):
-        seeds = value if isinstance(value, tuple) else (value,)
-        if not seeds:
-            raise ParameterError("seeds is empty; give at least one, such as 0 or 0,1,2 or 0:10")
-        if min(seeds) < 0 or len(set(seeds)) < len(seeds):
-            wrong = min(seeds) if min(seeds) < 0 else next(s for s in seeds if seeds.count(s) > 1)
-            why = "is negative" if wrong < 0 else "is there twice"
-            raise ParameterError(f"{name}={value!r}: {wrong} {why}; seeds are whole numbers from 0, each given once")
+        try:
+            check_seeds(name, value)
+        except ValueError as error:
+            raise ParameterError(error) from None
     return value
 
 

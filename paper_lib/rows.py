@@ -424,7 +424,7 @@ def _rows() -> Iterable[Row]:
     yield buffet("hibnn", HIBNN, style=Style("HIBNN", SKY, "P", "-"))
     yield buffet(
         "hibnn_as_published",
-        partial(HIBNN, concrete_loc="log_pi", mask_kl="over_n", head_entropy="expected"),
+        partial(HIBNN, concrete_loc="log_pi", mask_kl="over_n", beta_per_point=True, head_entropy="expected"),
         style=Style("HIBNN as published", SKY, "X", ":"),
     )
     function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT)
@@ -479,7 +479,7 @@ def _rows() -> Iterable[Row]:
     yield memory("protocl_as_published", ProtoCL, PUBLISHED, style=Style("ProtoCL as published", GREEN, "s", "-."))
     yield memory(
         "protocl_no_memory",
-        partial(ProtoCL, memory_per_task=0),
+        partial(ProtoCL, memory_per_task=0, memory_total=None),
         {name: {k: v for k, v in own.items() if k != "memory_per_task"} for name, own in PROTOCL.items()},
         style=Style("ProtoCL without memory", GREEN, "v", ":"),
     )

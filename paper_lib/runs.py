@@ -111,7 +111,8 @@ class Job:
 
 def _told(stream: Mapping[str, Any]) -> dict[str, Any]:
     """A stream's options as JSON has them, without those at their defaults; data set and scenario always."""
-    told = {n: v for n, v in stream.items() if n == "dataset" or v != STREAM_DEFAULTS[n]}
+    # An option that is no longer there is told, so that the runs that had it are no runs of today.
+    told = {n: v for n, v in stream.items() if n not in STREAM_DEFAULTS or v != STREAM_DEFAULTS[n]}
     return json.loads(json.dumps({"scenario": STREAM_DEFAULTS["scenario"]} | told))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from paper_lib import runs
-from paper_lib.checks import one_of, some_of
+from paper_lib.checks import check_seeds, one_of, some_of
 from paper_lib.data.stream import DATASETS, EVAL_SPLITS, LABELS, SCENARIOS, serves
 from paper_lib.rows import ROWS, row, takers
 
@@ -50,13 +50,14 @@ class Selection:
         one_of("preset", self.preset, PRESETS)
         one_of("split", self.split, EVAL_SPLITS)
         some_of("rows", self.rows, ROWS)
+        check_seeds("seeds", self.seeds)
         if self.scenario is not None:
             one_of("scenario", self.scenario, SCENARIOS)
             if not serves(self.dataset, self.scenario):
                 others = " or ".join(s for s in SCENARIOS if serves(self.dataset, s))
                 raise ValueError(f"scenario={self.scenario!r} makes no sense for {self.dataset}, which has {others}")
         for name, value in self.changes.items():
-            if not (there := takers(name)) or not set(there) & set(self.rows):
+            if not set(there := takers(name)) & set(self.rows):
                 raise ValueError(
                     f"{name}={value!r} changes no row of {', '.join(self.rows)}; rows that take it are "
                     f"{', '.join(there)}"

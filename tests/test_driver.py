@@ -9,6 +9,7 @@ import torch
 from paper_lib import driver, training
 from paper_lib.data.stream import SCENARIOS, make_stream
 from paper_lib.methods import Learned, Method, unreported
+from paper_lib.methods.fromp import FROMP
 from paper_lib.methods.protocl import ProtoCL
 from paper_lib.methods.replay import Replay, joint
 from paper_lib.methods.vcl import VCL
@@ -29,6 +30,7 @@ METHODS = {
     "recompute_each_epoch": replace(PROTOCL, evidence_mode="recompute_each_epoch", evidence_after_step=True),
     "vcl": replace(SMALL_VCL, restart=True),
     "vcl_coreset": replace(SMALL_VCL, coreset_per_task=20),
+    "fromp": FROMP(hidden=(8,), epochs=3, learning_rate=1e-3, memory_per_task=20),
 }
 
 
@@ -156,7 +158,7 @@ def test_a_run_resumed_inside_an_epoch_has_the_numbers_of_an_uninterrupted_one(n
     assert_same(driver.run(method, digits, SEEDS, checkpoint=checkpoint), whole)
 
 
-@pytest.mark.parametrize("name", ["replay", "protocl", "vcl"])
+@pytest.mark.parametrize("name", ["replay", "protocl", "vcl", "fromp"])
 def test_a_seed_that_diverges_is_said_to_and_changes_nothing_in_the_others(name, digits):
     method = METHODS[name]
     whole = driver.run(method, digits, SEEDS)

@@ -223,6 +223,8 @@ def test_predictions_of_a_named_task_hold_its_units_alone(digits):
     log_probs = SMALL.predict(state, stream.held_out[3].x, 3)
     assert torch.isneginf(log_probs[..., ~stream.spec.task_mask(3)]).all()
     torch.testing.assert_close(log_probs[..., 6:8].exp().sum(-1), torch.ones(1, len(stream.held_out[3].x)))
+    with pytest.raises(ValueError, match="task_id=None: in the task_incremental scenario a prediction needs its task"):
+        SMALL.predict(state, stream.held_out[3].x)
 
 
 def test_twenty_steps_are_pinned(digits):

@@ -144,6 +144,12 @@ def test_a_seed_does_the_same_whatever_runs_beside_it(pan):
     assert not torch.allclose(beside.draws[0], beside.draws[1], atol=0.1)
 
 
+def test_a_flow_holds_out_what_the_row_says():
+    assert replace(TINY, density="realnvp", holdout="rows").fit_settings().holdout == "rows"
+    assert replace(TINY, density="realnvp", flow_training="release").fit_settings().holdout == "rows"
+    assert replace(TINY, density="realnvp").fit_settings().holdout == "chains"
+
+
 # --- what is sampled
 
 
@@ -292,6 +298,7 @@ PINNED = {
         ({"num_draws": 4}, "num_draws=4 is not at least 8"),
         ({"num_draws": 8, "include_init": True}, "num_draws=8 is not at least 9"),
         ({"num_chains": 1}, r"num_chains=1: holdout='chains'.*2 or more"),
+        ({"final_rows": 10**6}, "final_rows=1000000 is more than the .* rows that are not held out"),
         ({"num_chains": 0}, "num_chains=0 is not at least 1"),
         ({"prior_precision": 0.0}, "prior_precision=0.0 is not above 0"),
         ({"step_size": -1.0}, "step_size=-1.0 is not above 0"),

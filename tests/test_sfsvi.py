@@ -323,12 +323,14 @@ def test_wrong_settings_are_named(settings, message):
 
 def test_what_cannot_be_is_named_when_it_is_met(streams):
     stream = streams["task"]
-    method = SFSVI(**{**SMALL, "num_context": 30})
-    with pytest.raises(ValueError, match="num_context=30 is more than the 20 points stored of task 1"):
-        learned(method, stream)
+    with pytest.raises(
+        ValueError, match="num_context=30 asks for 30 points of each past task, and coreset_per_task=20"
+    ):
+        SFSVI(**{**SMALL, "num_context": 30})
+    method = SFSVI(**SMALL)
     with pytest.raises(ValueError, match="needs its task"):
         method.predict(method.init(stream.spec, (0,), "cpu"), stream.held_out[0].x)
-    with pytest.raises(ValueError, match=r"epochs=\(1,\) has none for task 2"):
+    with pytest.raises(ValueError, match=r"epochs=\(1,\) has none for task 5"):
         learned(dataclasses.replace(method, epochs=(1,), num_context=10), stream)
 
 

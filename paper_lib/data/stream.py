@@ -73,13 +73,25 @@ class Spec:
         return (owners[:, :, None] & owners[:, None, :]).any(0)
 
     def units(self, task_id: int | None) -> list[int]:
-        """Output units that a task trains and predicts: its own where it is named, else all."""
+        """Output units that a task trains and predicts: its own where it is named, else all.
+
+        Raises:
+            ValueError: it is to be named and is not.
+        """
+        if task_id is None and self.scenario == "task_incremental":
+            raise ValueError("task_id=None: in the task_incremental scenario a prediction needs its task")
         return list(self.task_units[task_id] if self.scenario == "task_incremental" else range(self.num_units))
 
-    def task_mask(self, task_id: int) -> Tensor:
-        """The units of a task, bool ``(unit,)``."""
+    def places(self, units: Sequence[int]) -> Tensor:
+        """Where each output unit is among some ``units``, ``(unit,)``; zero for those that are not."""
+        places = torch.zeros(self.num_units, dtype=torch.int64)
+        places[list(units)] = torch.arange(len(units))
+        return places
+
+    def task_mask(self, task_id: int | None) -> Tensor:
+        """``units`` as a mask, bool ``(unit,)``."""
         mask = torch.zeros(self.num_units, dtype=torch.bool)
-        mask[list(self.task_units[task_id])] = True
+        mask[self.units(task_id)] = True
         return mask
 
     def scale(self, x: Tensor) -> Tensor:

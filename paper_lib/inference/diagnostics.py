@@ -66,7 +66,7 @@ def gate(quantities: Mapping[str, Tensor], max_rhat: float = MAX_RHAT, min_ess: 
     """A gate for each named group of quantities.
 
     Args:
-        quantities: name to draws ``(..., chain, draw, quantity)`` or, of one quantity, ``(seed, chain, draw)``.
+        quantities: name to draws ``(seed, ..., chain, draw, quantity)`` or, of one quantity, ``(seed, chain, draw)``.
         max_rhat: that passes.
         min_ess: that passes.
 

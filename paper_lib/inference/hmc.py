@@ -42,7 +42,7 @@ PATIENCE = 20
 
 @dataclass(frozen=True)
 class HMC:
-    """Settings of the sampler; the defaults are the paper's, text of App. C, but for what is kept.
+    """Settings of the sampler; the defaults are the paper's, text of App. D, but for what is kept.
 
     Attributes:
         step_size: of the leapfrog integrator, in units of the position; where the adaptation begins if there is one.

@@ -1,6 +1,6 @@
 r"""The log-likelihood of an MLP classifier and its gradient, for many chains at once.
 
-The likelihood of Kessler et al. 2023, App. C, is :math:`\log p(D \mid \theta) = \sum_n \log p(y_n \mid x_n, \theta)`
+The likelihood of Kessler et al. 2023, Sec. 3, is :math:`\log p(D \mid \theta) = \sum_n \log p(y_n \mid x_n, \theta)`
 with a softmax over the network's outputs. The networks are tiny and the chains many, so batched matrix products of ten
 by ten are slow. Instead every layer is a broadcast product and a sum, with the data on the last axis: compiled, that is
 a loop over the data for each weight, and it fills the processor's vectors. The gradient is written by hand, backwards

@@ -73,7 +73,7 @@ def load() -> ModuleType:
             import hamiltorch
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"backend='hamiltorch': {error}; it is the extra of that name (pip install 'paper-lib[hamiltorch]')"
+            f"the reference sampler is hamiltorch: {error}; install it with pip install 'paper-lib[hamiltorch]'"
         ) from error
     finally:
         random.setstate(python)

@@ -9,17 +9,15 @@ well as a line. The model is of both :math:`x` and :math:`y`,
 
 .. math:: p(x, y) = \sum_k \pi_k \, \mathcal N(x; \mu_k, \tau_k^{-1}) \, \mathcal N(y; w_k^\top \phi(x), \beta^{-1}),
 
-and the gate :math:`p(k \mid x) \propto \pi_k \mathcal N(x; \mu_k, \tau_k^{-1})` follows from it. Two fits:
+and the gate :math:`p(k \mid x) \propto \pi_k \mathcal N(x; \mu_k, \tau_k^{-1})` follows from it. The fit is Bayesian:
+:math:`\pi \sim \mathrm{Dir}(\alpha)`, :math:`w_k` and :math:`\mu_k` Gaussian, :math:`\beta` and the region size
+:math:`\tau^{-1/2}` known. Mean-field variational inference, :math:`q(k_{1:n}) \, q(\pi) \, q(\mu) \, q(w)`, leaves
+every factor in its conjugate family, so the posterior of one task can be the prior of the next. The region size is
+known on purpose: were it learned, the experts would also be spent on the shape of :math:`p(x)`, and one task would take
+them all.
 
-- ``fit_em`` maximises the likelihood in all parameters, :math:`\tau` and :math:`\beta` among them;
-- ``condition_experts`` is Bayesian: :math:`\pi \sim \mathrm{Dir}(\alpha)`, :math:`w_k` and :math:`\mu_k` Gaussian,
-  :math:`\beta` and the region size :math:`\tau^{-1/2}` known. Mean-field variational inference,
-  :math:`q(k_{1:n}) \, q(\pi) \, q(\mu) \, q(w)`, leaves every factor in its conjugate family, so the posterior of
-  one task can be the prior of the next. The region size is known on purpose: were it learned, the experts would also
-  be spent on the shape of :math:`p(x)`, and one task would take them all.
-
-Both run all restarts at once on a leading axis and keep the best. Predictions are torch distributions over
-:math:`y`, one a point.
+All restarts run at once on a leading axis, and the best is kept. Predictions are torch distributions over :math:`y`,
+one a point.
 """
 
 from __future__ import annotations
@@ -72,69 +70,6 @@ def predict_line(posterior: Gaussian, phi: Tensor, noise_precision: float) -> No
     each = Gaussian(posterior.mean[..., None, :], posterior.cov[..., None, :, :])
     mean, cov = predict(each, phi[..., None, :], phi.new_full((1, 1), 1 / noise_precision))
     return Normal(mean[..., 0], cov[..., 0, 0].sqrt())
-
-
-class Mixture(NamedTuple):
-    """Point estimates of linear experts.
-
-    Attributes:
-        log_weight: of each expert ``(..., expert)``.
-        x_mean: centre of its inputs ``(..., expert)``.
-        x_var: their variance ``(..., expert)``.
-        coef: its line, intercept and slope ``(..., expert, 2)``.
-        noise_precision: of the targets, shared ``(...)``.
-    """
-
-    log_weight: Tensor
-    x_mean: Tensor
-    x_var: Tensor
-    coef: Tensor
-    noise_precision: Tensor
-
-
-def fit_em(
-    x: Tensor,
-    y: Tensor,
-    num_experts: int,
-    generator: torch.Generator,
-    num_restarts: int = 20,
-    num_iterations: int = 200,
-    floor: float = 1e-6,
-) -> tuple[Mixture, Tensor]:
-    """Maximum-likelihood linear experts by expectation-maximisation.
-
-    Source: Bishop 2006, Sec. 14.5.1, with a Gaussian over inputs in each expert.
-
-    Args:
-        x: inputs ``(n,)``.
-        y: targets ``(n,)``.
-        num_experts: number of lines.
-        generator: draws the initial responsibilities.
-        num_restarts: independent starts.
-        num_iterations: of E and M steps.
-        floor: least variance of an expert's inputs and of the noise, and ridge of its line; without it the likelihood
-            has no maximum.
-
-    Returns:
-        The best mixture, and its log likelihood of ``(x, y)`` before each M step ``(iteration,)``.
-    """
-    _check_data(x, y, num_experts=num_experts, num_restarts=num_restarts, num_iterations=num_iterations)
-    phi, trace = line_features(x), []
-    responsibility = _random_responsibility(num_restarts, len(x), num_experts, x, generator)
-    for _ in range(num_iterations):
-        mixture = _maximise(x, y, phi, responsibility, floor)
-        joint = _log_joint(mixture, x, y, phi)
-        trace.append(joint.logsumexp(-1).sum(-1))
-        responsibility = joint.softmax(-1)
-    best = int(trace[-1].argmax())
-    return Mixture(*(leaf[best] for leaf in mixture)), torch.stack(trace)[:, best]
-
-
-def predict_mixture(mixture: Mixture, x: Tensor) -> MixtureSameFamily:
-    """Predictive distribution of a target at each input ``(n,)``."""
-    log_gate = mixture.log_weight + Normal(mixture.x_mean, mixture.x_var.sqrt()).log_prob(x[:, None])
-    mean = line_features(x) @ mixture.coef.mT
-    return _gated(log_gate, mean, mixture.noise_precision.rsqrt().expand_as(mean))
 
 
 class LinearExperts(NamedTuple):
@@ -245,27 +180,6 @@ def _kl(posterior: LinearExperts, prior: LinearExperts) -> Tensor:
     weight = kl_divergence(Dirichlet(posterior.concentration), Dirichlet(prior.concentration))
     pairs = ((posterior.centre, prior.centre), (posterior.coef, prior.coef))
     return weight + sum(kl_divergence(MultivariateNormal(*q), MultivariateNormal(*p)).sum(-1) for q, p in pairs)
-
-
-def _maximise(x: Tensor, y: Tensor, phi: Tensor, responsibility: Tensor, floor: float) -> Mixture:
-    """The M step: weighted moments of inputs and weighted least squares."""
-    count = responsibility.sum(-2).clamp_min(floor)
-    x_mean = x @ responsibility / count
-    x_var = (responsibility * (x[:, None] - x_mean[..., None, :]).square()).sum(-2) / count
-    gram = torch.einsum("...nk,nd,ne->...kde", responsibility, phi, phi)
-    moment = torch.einsum("...nk,nd,n->...kd", responsibility, phi, y)
-    ridge = floor * torch.eye(phi.shape[-1], dtype=x.dtype, device=x.device)
-    coef = torch.linalg.solve(gram + ridge, moment)
-    noise_var = (responsibility * (y[:, None] - phi @ coef.mT).square()).sum((-2, -1)) / len(x)
-    log_weight = count.log() - count.sum(-1, keepdim=True).log()
-    return Mixture(log_weight, x_mean, x_var.clamp_min(floor), coef, 1 / noise_var.clamp_min(floor))
-
-
-def _log_joint(mixture: Mixture, x: Tensor, y: Tensor, phi: Tensor) -> Tensor:
-    """``log p(k, x, y)``, ``(..., n, expert)``."""
-    log_x = Normal(mixture.x_mean[..., None, :], mixture.x_var[..., None, :].sqrt()).log_prob(x[:, None])
-    log_y = Normal(phi @ mixture.coef.mT, mixture.noise_precision[..., None, None].rsqrt()).log_prob(y[:, None])
-    return mixture.log_weight[..., None, :] + log_x + log_y
 
 
 def _gated(log_gate: Tensor, mean: Tensor, sd: Tensor) -> MixtureSameFamily:

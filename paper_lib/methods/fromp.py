@@ -24,11 +24,11 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng, training
-from paper_lib.checks import one_of, within
+from paper_lib.checks import each_within, one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import diagonal_ggn, kernel
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import Network, Params, build
+from paper_lib.networks import NETWORKS, Network, Params, build
 
 SELECTIONS = ("lambda_descend", "random", "lambda_ascend")
 POINTS_AT_ONCE = 4096
@@ -110,18 +110,22 @@ class FROMP:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        one_of("network", self.network, ("mlp", "cifarnet"))
+        one_of("network", self.network, NETWORKS)
         one_of("selection", self.selection, SELECTIONS)
         one_of("space", self.space, ("probabilities", "logits"))
-        for epochs in self.epochs if isinstance(self.epochs, tuple) else (self.epochs,):
-            within("epochs", epochs, 1)
-        for name in ("batch_size", "memory_per_task"):
-            within(name, getattr(self, name), 1)
+        for name in ("epochs", "hidden", "batch_size", "memory_per_task"):
+            each_within(name, getattr(self, name), 1)
         for name in ("learning_rate", "temperature", "prior_precision", "jitter", "clip"):
             if getattr(self, name) is not None:
                 within(name, getattr(self, name), 0, above=True)
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
+        of_task("epochs", self.epochs, spec.num_tasks - 1)  # raises where a task has none
+        most = max(map(len, spec.task_units))
+        if self.memory_per_task < most:
+            raise ValueError(
+                f"memory_per_task={self.memory_per_task!r} is less than a point for each of {most} classes"
+            )
         params = self._network(spec).init(seeds, device)
         return State(
             spec,
@@ -182,9 +186,7 @@ class FROMP:
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         f = self._network(state.spec)(state.params, state.spec.scale(x))
-        if task_id is not None:
-            f = f.masked_fill(~state.spec.task_mask(task_id).to(x.device), -torch.inf)
-        return f.log_softmax(-1)
+        return f.masked_fill(~state.spec.task_mask(task_id).to(x.device), -torch.inf).log_softmax(-1)
 
     def _network(self, spec: Spec) -> Network:
         return build(self.network, spec.input_shape, self.hidden, spec.num_units, ())
@@ -238,6 +240,9 @@ def functional_prior(config: FROMP, state: State) -> Prior:
             units = spec.task_units[t] if spec.scenario == "task_incremental" else range(spec.num_units)
             points = x[seed, (memory.task == t).to(x.device)].double()
             k = kernel(network, old, var, points, lambda f, units=units: _rows(f, list(units), config.space))
+            if not k.isfinite().all():  # a seed that has diverged stays so, and the others go on
+                precisions.append(torch.full_like(k, torch.nan).to(dtype))
+                continue
             precisions.append(torch.cholesky_inverse(safe_cholesky(k, config.jitter)).to(dtype))
     precision = torch.stack(precisions).unflatten(0, (len(state.seeds), -1)).flatten(1, 2)
     return Prior(torch.cat(values), precision)

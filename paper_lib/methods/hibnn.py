@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paper_lib import rng, training
-from paper_lib.checks import one_of, within
+from paper_lib.checks import each_within, one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field, sticks
 from paper_lib.inference.mean_field import VAR_FLOOR, MeanField, moments
@@ -154,12 +154,10 @@ class HIBNN:
         one_of("concrete_loc", self.concrete_loc, ("logit_pi", "log_pi"))
         one_of("mask_kl", self.mask_kl, ("structured", "over_n", "per_point"))
         one_of("head_entropy", self.head_entropy, ("predictive", "expected"))
-        for epochs in (self.epochs,) if isinstance(self.epochs, int) else self.epochs:
-            within("epochs", epochs, 1)
+        each_within("epochs", self.epochs, 1)
+        each_within("hidden", self.hidden, 1)
         for name in ("likelihood_epochs", "batch_size", "num_samples", "num_masks", "num_samples_predict"):
             within(name, getattr(self, name), 1)
-        for width in self.hidden:
-            within("hidden", width, 1)
         for name in ("learning_rate", "prior_var", "child_concentration", "temperature", "prior_temperature"):
             within(name, getattr(self, name), 0, above=True)
         within("decay", self.decay, 0, 1, above=True)
@@ -204,13 +202,12 @@ class HIBNN:
         return Learned(state, {"loss": sum(terms.values()), **terms, "units_on": sum(on) / len(on)}, kept)
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
-        named, num_heads = state.spec.scenario == "task_incremental", int(state.num_heads)
-        if named and task_id is None:
-            raise ValueError("task_id=None: in the task_incremental scenario a prediction needs its task")
+        num_heads = int(state.num_heads)
+        state.spec.units(task_id)  # raises where a task is to be named and is not
         if num_heads <= (task_id or 0):
             raise ValueError(f"task_id={task_id!r}: a prediction needs a head, and {num_heads} tasks have been learned")
         found = self.by_head(state, x)
-        if named:
+        if state.spec.scenario == "task_incremental":
             return found.log_prob[:, :, task_id]
         return choose(found.log_prob, found.uncertainty(self.head_entropy).argmin(-1))
 
@@ -338,9 +335,7 @@ class Fit:
         learning_rate = torch.tensor(config.learning_rate, device=device)
         self.optimiser = optimiser = training.adam(params, state.moments, learning_rate)
         steps, scale = optimiser.state[params[0]]["step"], spec.scaler(device)
-        place = torch.zeros(spec.num_units, dtype=torch.int64)
-        place[units] = torch.arange(len(units))
-        place = place.to(device)
+        place = spec.places(units).to(device)
         total = torch.zeros(num_seeds, 4, device=device)
         mask_weight = 1.0 if config.mask_kl == "per_point" else 1 / num_points
         buffet, temperature = config._buffet, config.temperature

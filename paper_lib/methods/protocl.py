@@ -40,11 +40,11 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng, training
-from paper_lib.checks import one_of, within
+from paper_lib.checks import each_within, one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import gaussian
 from paper_lib.methods import Learned, unreported
-from paper_lib.networks import MASKS_AT_ONCE, Network, Params, build
+from paper_lib.networks import MASKS_AT_ONCE, NETWORKS, Network, Params, build
 
 
 class Evidence(NamedTuple):
@@ -234,8 +234,9 @@ class ProtoCL:
         for name, allowed in get_type_hints(ProtoCL).items():
             if get_origin(allowed) is Literal:
                 one_of(name, getattr(self, name), get_args(allowed))
-        for name in ("embedding_dim", "epochs", "batch_size"):
-            within(name, getattr(self, name), 1)
+        one_of("network", self.network, NETWORKS)
+        for name in ("embedding_dim", "epochs", "batch_size", "hidden"):
+            each_within(name, getattr(self, name), 1)
         for name in ("learning_rate", "noise_var", "alpha_init"):
             within(name, getattr(self, name), 0, above=True)
         for rate in self._rates():
@@ -330,9 +331,7 @@ class ProtoCL:
             embedded.append(encoder(state.params, spec.scale(part), [m[0] for m in masks]))
         z = torch.cat(embedded, dim=1)
         score = self._score(z, state)
-        if task_id is not None:
-            score = score.masked_fill(~spec.task_mask(task_id).to(x.device), -torch.inf)
-        return score.log_softmax(-1)
+        return score.masked_fill(~spec.task_mask(task_id).to(x.device), -torch.inf).log_softmax(-1)
 
     def _score(self, z: Tensor, state: State) -> Tensor:
         """Scores of any number of points: with slots, one batch of slots after the other."""
@@ -452,6 +451,8 @@ class Trainer:
 def as_published(dataset: str) -> ProtoCL:
     """The released configuration of a data set, from its README, apart from the updates on evaluation labels.
 
+    The release has none for digits; theirs is that of Split-MNIST without dropout and weight decay.
+
     Source: the release's README and code; ``alpha_init`` is exp(0.78) because its parameter is a logarithm.
     """
     shared = {
@@ -476,5 +477,5 @@ def as_published(dataset: str) -> ProtoCL:
         },
     }
     if dataset not in by_dataset:
-        raise ValueError(f"the release has no configuration for dataset={dataset!r}; it has {', '.join(by_dataset)}")
+        raise ValueError(f"dataset={dataset!r} has no released configuration; there are {', '.join(by_dataset)}")
     return ProtoCL(**shared, **by_dataset[dataset])

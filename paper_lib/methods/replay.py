@@ -21,10 +21,10 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import training
-from paper_lib.checks import one_of, within
+from paper_lib.checks import each_within, one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import PRECISIONS, Network, Params, build
+from paper_lib.networks import NETWORKS, PRECISIONS, Network, Params, build
 
 
 class State(NamedTuple):
@@ -88,8 +88,9 @@ class Replay:
 
     def __post_init__(self):
         one_of("precision", self.precision, PRECISIONS)
-        for epochs in (self.epochs,) if isinstance(self.epochs, int) else self.epochs:
-            within("epochs", epochs, 1)
+        one_of("network", self.network, NETWORKS)
+        each_within("hidden", self.hidden, 1)
+        each_within("epochs", self.epochs, 1)
         if self.batch_size is not None:
             within("batch_size", self.batch_size, 1)
         within("learning_rate", self.learning_rate, 0, above=True)
@@ -101,6 +102,7 @@ class Replay:
             within("memory_per_task", self.memory_per_task, 0)
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
+        of_task("epochs", self.epochs, spec.num_tasks - 1)  # raises where a task has none
         params = self._network(spec).init(seeds, device)
         memory = mem.empty(spec, 1 if self.memory_per_task is None else len(seeds), device)
         return State(
@@ -166,9 +168,7 @@ class Replay:
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         logits = self._network(state.spec)(state.params, state.spec.scale(x))
-        if task_id is not None:
-            logits = logits.masked_fill(~state.spec.task_mask(task_id).to(x.device), -torch.inf)
-        return logits.log_softmax(-1)
+        return logits.masked_fill(~state.spec.task_mask(task_id).to(x.device), -torch.inf).log_softmax(-1)
 
     def _network(self, spec: Spec) -> Network:
         rates = (self.dropout,) * len(self.hidden)

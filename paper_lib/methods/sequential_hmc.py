@@ -24,7 +24,7 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng
-from paper_lib.checks import one_of, within
+from paper_lib.checks import each_within, one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import density as densities
 from paper_lib.inference import diagnostics, hmc
@@ -142,8 +142,7 @@ class SequentialHMC:
         within("prior_precision", self.prior_precision, 0, above=True)
         for name in ("num_chains", "num_predict"):
             within(name, getattr(self, name), 1)
-        for width in self.hidden:
-            within("hidden", width, 1)
+        each_within("hidden", self.hidden, 1)
         within("num_draws", self.num_draws, diagnostics.FEWEST_DRAWS + self.include_init)
         self.sampler()  # raises for a setting that cannot be
         settings = self.fit_settings()
@@ -250,8 +249,7 @@ class SequentialHMC:
         backend = "compiled" if self.sampler().num_iterations * self.num_leapfrog >= WORTH_COMPILING else "eager"
         if everything or task.index == 0:
             return Compiled(hmc.product(data, first), backend)
-        prior = state.prior.to(torch.float32) if isinstance(state.prior, densities.GMM) else state.prior
-        return hmc.product(Compiled(data, backend), prior.log_prob_and_grad)
+        return hmc.product(Compiled(data, backend), state.prior.to(torch.float32).log_prob_and_grad)
 
     def _chosen(self, draws: Tensor) -> Tensor:
         """The draws that predictions average over, evenly from the chains, ``(seed, draw, parameter)``."""

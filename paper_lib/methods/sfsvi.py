@@ -24,12 +24,12 @@ from torch import Tensor
 
 from paper_lib import context, rng, training
 from paper_lib import memory as mem
-from paper_lib.checks import one_of, within
+from paper_lib.checks import each_within, one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import output_moments
 from paper_lib.inference.mean_field import MeanField, Sampler, mapped
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import MLP, Network, build
+from paper_lib.networks import MLP, NETWORKS, Network, build
 
 STEPS_A_TAPE = 8
 """Steps whose random numbers are drawn at a time: part of what a seed sees, so the same on every device."""
@@ -112,23 +112,29 @@ class SFSVI:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        one_of("network", self.network, ("mlp", "cifarnet"))
+        one_of("network", self.network, NETWORKS)
         one_of("sampling", self.sampling, ("lrt", "weight"))
         one_of("average", self.average, ("probabilities", "logits"))
         one_of("context", self.context, ("pixels", "colours"))
         one_of("divergence_weight", self.divergence_weight, ("equal", "normalized"))
-        for name in ("batch_size", "num_samples", "num_samples_predict"):
-            within(name, getattr(self, name), 1)
-        for name, low, above in (("epochs", 1, False), ("learning_rate", 0, True), ("num_context", 0, False)):
-            setting = getattr(self, name)
-            for value in setting if isinstance(setting, tuple) else (setting,):
-                within(name, value, low, above=above)
+        for name in ("epochs", "hidden", "batch_size", "num_samples", "num_samples_predict"):
+            each_within(name, getattr(self, name), 1)
+        each_within("learning_rate", self.learning_rate, 0, above=True, whole=False)
+        each_within("num_context", self.num_context, 0)
         for name in ("init_log_var", "context_range"):
             within(f"the upper bound of {name}", getattr(self, name)[1], getattr(self, name)[0])
         within("prior_var", self.prior_var, 0, above=True)
         within("coreset_per_task", self.coreset_per_task, 0)
+        later = self.num_context[1:] if isinstance(self.num_context, tuple) else (self.num_context,)
+        if self.coreset_per_task and max(later, default=0) > self.coreset_per_task:
+            raise ValueError(
+                f"num_context={self.num_context!r} asks for {max(later)} points of each past task, and "
+                f"coreset_per_task={self.coreset_per_task!r} stores fewer"
+            )
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
+        for name in ("epochs", "learning_rate", "num_context"):
+            of_task(name, getattr(self, name), spec.num_tasks - 1)  # raises where a task has none
         mean = self._network(spec).init(seeds, device)
         streams = rng.generators(seeds, "init_log_var")
         log_var = tuple(
@@ -167,8 +173,6 @@ class SFSVI:
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         spec, network, q = state.spec, self._network(state.spec), state.posterior
-        if task_id is None and spec.scenario == "task_incremental":
-            raise ValueError("task_id=None: in the task_incremental scenario a prediction needs its task")
         units = spec.units(task_id)
         sampler = Sampler(self._random(spec), self.num_samples_predict, POINTS_AT_ONCE, self.sampling)
         streams = rng.generators(state.seeds, "predict", device=x.device)
@@ -212,9 +216,8 @@ class Fit:
         self.optimiser = optimiser = training.adam(params, state.moments, learning_rate)
         batch_size = min(config.batch_size, len(task.y))
         sampler = Sampler(config._random(spec), config.num_samples, batch_size, config.sampling)
-        mine, place, scale = spec.units(task.index), torch.zeros(spec.num_units, dtype=torch.int64), spec.scaler(device)
-        place[mine] = torch.arange(len(mine))
-        y = place.to(device)[task.y]
+        mine, scale = spec.units(task.index), spec.scaler(device)
+        y = spec.places(mine).to(device)[task.y]
 
         per_task, past = of_task("num_context", config.num_context, task.index), range(max(1, task.index))
         num_context = per_task * len(past)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng, training
-from paper_lib.checks import one_of, within
+from paper_lib.checks import each_within, one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field
 from paper_lib.inference.mean_field import MeanField, Sampler
@@ -126,13 +126,11 @@ class VCL:
         one_of("lrt_noise", self.lrt_noise, ("per_point", "shared"))
         one_of("likelihood_init", self.likelihood_init, ("uniform", "truncated_normal"))
         one_of("coreset_selection", self.coreset_selection, ("random", "k_centre"))
-        for epochs in (self.epochs,) if isinstance(self.epochs, int) else self.epochs:
-            within("epochs", epochs, 1)
+        each_within("epochs", self.epochs, 1)
+        each_within("hidden", self.hidden, 1)
         for name in ("batch_size", "num_samples", "num_samples_predict", "coreset_epochs"):
             if getattr(self, name) is not None:
                 within(name, getattr(self, name), 1)
-        for width in self.hidden:
-            within("hidden", width, 1)
         within("learning_rate", self.learning_rate, 0, above=True)
         within("init_log_var", self.init_log_var, *LOG_VAR_RANGE)
         # A posterior equals its prior where nothing is learned, so both have the one range.
@@ -171,8 +169,6 @@ class VCL:
 
     def predict(self, state: State, x: Tensor, task_id: int | None = None) -> Tensor:
         spec, num_seeds, num_samples = state.spec, len(state.seeds), self.num_samples_predict
-        if task_id is None and spec.scenario == "task_incremental":
-            raise ValueError("task_id=None: in the task_incremental scenario a prediction needs its task")
         units = spec.units(task_id)
         num_heads = state.predictive.mean[0].shape[1]
         if state.coreset.size and spec.scenario == "task_incremental" and task_id >= num_heads:
@@ -320,9 +316,7 @@ class Fit:
         self.optimiser = optimiser = training.adam(params, state.moments, config.learning_rate)
         gradient = MeanField(*(tuple(p.grad for p in group) for group in q))
         scale = spec.scaler(device)
-        place = torch.zeros(spec.num_units, dtype=torch.int64)
-        place[units] = torch.arange(len(units))
-        place = place.to(device)
+        place = spec.places(units).to(device)
 
         if phase.name == "likelihood":
             num_points, size = math.inf, 0

@@ -76,7 +76,7 @@ class FlowSettings:
 
 
 def published_flow(**changes) -> FlowSettings:
-    """The release's RealNVP. Source: Kessler et al. 2023, released code; methods with lr 0.1 are often unstable."""
+    """The release's RealNVP. Source: Kessler et al. 2023, released code."""
     settings = {
         "learning_rate": 0.1,
         "halve_every": 5000,

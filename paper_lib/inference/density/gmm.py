@@ -181,10 +181,6 @@ class Pairs(NamedTuple):
         out[self.row, self.component % num_components] = self.log_joint
         return out.view(x.shape[0], x.shape[1], num_components)
 
-    def groups(self) -> Iterator[tuple[int, slice]]:
-        """Each component that occurs, with the slice of its pairs."""
-        return _groups(self.component)
-
 
 def relevant(gmm: GMM, x: Tensor, slopes: bool = True) -> Pairs:
     """The (component, point) pairs that are within ``MARGIN`` of the largest at each point ``x`` ``(seed, n, dim)``.
@@ -251,14 +247,6 @@ def _one_thread(enabled: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(num_threads)
-
-
-def _groups(component: Tensor) -> Iterator[tuple[int, slice]]:
-    values, counts = component.unique_consecutive(return_counts=True)
-    start = 0
-    for k, count in zip(values.tolist(), counts.tolist(), strict=True):
-        yield k, slice(start, start + count)
-        start += count
 
 
 def _all_components(gmm: GMM, x: Tensor) -> tuple[Tensor, Tensor]:
