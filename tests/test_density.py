@@ -391,7 +391,7 @@ def test_repeated_rows_are_told_and_end_the_ladder():
     ],
 )
 def test_a_density_counts_by_accuracy_and_held_out_likelihood(numbers, verdict):
-    record = density.counts(*numbers)
+    record = density.judge(*numbers)
     assert record.verdict == verdict
     assert record.accuracy_gap == pytest.approx(numbers[0] - numbers[1])
 

@@ -3,7 +3,7 @@
 A row samples each task under the density fitted to the last one's draws; two controls have all data so far instead
 (``hmc_exact``, which goes on from the last draws, and ``hmc_joint``, which begins afresh). What a density loses is told
 apart from what the recursion loses: a density *counts* if its draws are as accurate on the task just learned as HMC's
-(``inference.density.counts``); where it does not, the run says nothing about sequential Bayes.
+(``inference.density.judge``); where it does not, the run says nothing about sequential Bayes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def densities(table: pd.DataFrame) -> pd.DataFrame:
     """Whether each fitted density counts: columns ``row, seed, task, accuracy_gap, held_out_gain, verdict``."""
     lines = told(table, "density_accuracy", "accuracy", "held_out", "held_out_gaussian")
     judged = [
-        density.counts(line.density_accuracy, line.accuracy, line.held_out, line.held_out_gaussian)
+        density.judge(line.density_accuracy, line.accuracy, line.held_out, line.held_out_gaussian)
         for line in lines.itertuples()
     ]
     found = pd.DataFrame(judged, columns=density.Verdict._fields, index=lines.index)

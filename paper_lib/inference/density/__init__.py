@@ -22,7 +22,7 @@ from paper_lib.inference.density import em, flow, gmm
 from paper_lib.inference.density.flow import Flow, FlowSettings, published_flow
 from paper_lib.inference.density.gmm import GMM
 
-__all__ = ["GMM", "Flow", "FlowSettings", "GMMSettings", "Verdict", "counts", "fit", "gaussian", "isotropic"]
+__all__ = ["GMM", "Flow", "FlowSettings", "GMMSettings", "Verdict", "fit", "gaussian", "isotropic", "judge"]
 __all__ += ["num_fitted", "passes", "published_flow", "published_gmm"]
 
 HELD_OUT = 0.25
@@ -145,7 +145,7 @@ class Verdict(NamedTuple):
     verdict: Literal["ok", "density failed"]
 
 
-def counts(
+def judge(
     accuracy: float, accuracy_hmc: float, held_out: float, held_out_gaussian: float, tolerance: float = 0.01
 ) -> Verdict:
     """Judge a density: its draws are as accurate as HMC's, and it is no worse than one Gaussian on held-out draws.
@@ -157,7 +157,7 @@ def counts(
         held_out_gaussian: the same of the best single Gaussian.
         tolerance: largest difference of accuracies, either way.
 
-    >>> counts(0.95, 0.97, 210.0, 200.0).verdict
+    >>> judge(0.95, 0.97, 210.0, 200.0).verdict
     'density failed'
     """
     within("accuracy", accuracy, 0, 1)
@@ -167,7 +167,7 @@ def counts(
 
 
 def passes(accuracy_gap, held_out_gain, tolerance: float = 0.01):
-    """The rule of ``counts``, of numbers or of arrays, whatever their range; NaN fails."""
+    """The rule of ``judge``, of numbers or of arrays, whatever their range; NaN fails."""
     # A difference of one point is within one point, whatever its last bit.
     return (abs(accuracy_gap) <= tolerance + 1e-12) & (held_out_gain >= 0)
 
