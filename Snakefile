@@ -35,5 +35,5 @@ rule piece:
     message:
         "paper-lib {params.command} device={params.device} ({params.takes})"
     shell:
-        "OMP_WAIT_POLICY=passive {sys.executable} {params.on}"
-        " -m paper_lib.cli {params.command} device={params.device} > {log} 2>&1 && touch {output}"
+        "OMP_WAIT_POLICY=passive {sys.executable:q} {params.on}"
+        " -m paper_lib.cli {params.command} device={params.device} > {log:q} 2>&1 && touch {output:q}"

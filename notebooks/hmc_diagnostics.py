@@ -103,7 +103,7 @@ plots.traces(hmc_draws.stored_traces("toy_pan", ("hmc", "hmc_adapted")))
 # set (adapted, ten chains, two tasks) are handed to it twice:
 #
 # - as the release trains it, at a learning rate of 0.1, on weights as they are, for 200 epochs, with a quarter of all
-#   draws held out;
+#   draws held out (the couplings are zuko's, with scales bounded a little tighter than the release's);
 # - as everywhere in this book, at 0.001, on standardised weights, until two chains held out from training fit no better.
 #
 # On task 1 both are given the same chains. "Over a Gaussian's" is the mean log density of a held-out draw, less that

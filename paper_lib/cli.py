@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments say (the process's own if None) and return the exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    # Of words on both sides of an option argparse takes those on one.
+    if not hasattr(options, "options") or any(word.startswith("-") for word in rest):
+        parser.parse_args(arguments)  # says what is unknown
+    else:
+        options.options += rest
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a finished run does not end in a sign that a terminal lacks
@@ -137,8 +143,11 @@ def _chapter(name: str) -> ModuleType:
 
 
 def _run(options: argparse.Namespace) -> int:
+    import dataclasses
+    import functools
+
     from paper_lib import sweep
-    from paper_lib.notebook import config_from, selection_from
+    from paper_lib.notebook import config_from, field_types, selection_from
 
     words = options.parameters
     named = words[0] if "=" not in words[0] else None
@@ -149,7 +158,15 @@ def _run(options: argparse.Namespace) -> int:
         return _run_rows(sweep.run, selection_from(sweep.Selection(), values))
     module = _chapter(named)
     if hasattr(module, "LIVE"):
-        return _run_rows(getattr(module, "run", sweep.run), selection_from(module.LIVE, values))
+        run = getattr(module, "run", sweep.run)
+        if hasattr(module, "Sizes"):  # of the chapter's own, beside what a selection has
+            fields = {field.name for field in dataclasses.fields(module.Sizes)}
+            own = {name: value for name, value in values.items() if name in fields}
+            values = {
+                name: v for name, v in values.items() if name in field_types(type(module.LIVE)) or name not in own
+            }
+            run = functools.partial(run, sizes=config_from(module.Sizes, own))
+        return _run_rows(run, selection_from(module.LIVE, values))
     _report(module.run(config_from(module.Config, values)))
     return 0
 
@@ -177,12 +194,15 @@ def _assignments(words: Sequence[str]) -> dict[str, str]:
 
 
 def _report(result: Any) -> None:
-    """Print a result: the summary of a table of scores, and other tables as they are."""
+    """Print a result: the summary of a table of scores, and other tables and curves as they are."""
     import pandas as pd
 
     from paper_lib import runs, tables
 
-    if not isinstance(result, pd.DataFrame):
+    if isinstance(result, dict):
+        for name, curve in result.items():
+            print(f"{name}: mean over seeds at the end {curve.mean(0)[-1].round(4).tolist()}")
+    elif not isinstance(result, pd.DataFrame):
         for name, part in getattr(result, "_asdict", dict)().items():
             if isinstance(part, pd.DataFrame):
                 print(f"{name}\n{part.to_string(index=False, max_rows=60)}\n")
@@ -190,7 +210,8 @@ def _report(result: Any) -> None:
         print("percent, mean ± sd over seeds")
         print(score_lines(tables.summary(result)))
     else:
-        print(result.to_string(index=False, max_rows=60))
+        plain = result.drop(columns="colour", errors="ignore")
+        print(plain.to_string(index=plain.index.name is not None, max_rows=60))
 
 
 def score_lines(summary: pd.DataFrame) -> str:
@@ -312,6 +333,8 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def _results(options: argparse.Namespace) -> int:
     """Stored results: a line a row; what the paper's plan lacks, as commands; or all of them in a file format."""
+    from functools import partial
+
     import pandas as pd
 
     from paper_lib import plan, runs, tables
@@ -333,7 +356,11 @@ def _results(options: argparse.Namespace) -> int:
         print(score_lines(tables.summary(table)) if len(table) else "no stored results of that kind")
         return 0
     summary = tables.summary(table).round(4)
-    write = {"csv": summary.to_csv, "latex": summary.to_latex, "json": lambda index: summary.to_json(orient="records")}
+    write = {
+        "csv": summary.to_csv,
+        "latex": partial(summary.to_latex, escape=True),
+        "json": lambda index: summary.to_json(orient="records"),
+    }
     print(write[form](index=False))
     return 0
 

@@ -38,12 +38,14 @@ class Outcome(NamedTuple):
         info: what ``learn`` reported, name to one ``(seed, ...)`` array a task.
         kept: the arrays of ``learn`` that outlive the run, for each task a mapping from name to ``(seed, ...)``.
         seconds: wall time of training each task, ``(task,)``, all seeds together; NaN where a run was resumed in it.
+        elapsed: wall time of it all, of a resumed run that up to its checkpoint included.
     """
 
     scores: dict[str, np.ndarray]
     info: dict[str, list[np.ndarray]]
     kept: list[dict[str, np.ndarray]]
     seconds: np.ndarray
+    elapsed: float = 0.0
 
     @property
     def diverged(self) -> np.ndarray:
@@ -96,7 +98,11 @@ def _run(method, stream, seeds, device, checkpoint, checkpoint_seconds, label) -
     if checkpoint is not None and checkpoint.exists():
         first, state, outcome = load(checkpoint, state, device, identity)
         resumed = True
+    began = time.perf_counter() - outcome.elapsed
     unsaved: tuple[int, State] | None = None  # what an interrupt saves, where it is newer than the checkpoint
+
+    def timed() -> Outcome:
+        return outcome._replace(elapsed=time.perf_counter() - began)
 
     held_out = [task.to(device) for task in stream.held_out]
     with Progress(label, num_tasks, first) as progress:
@@ -111,7 +117,7 @@ def _run(method, stream, seeds, device, checkpoint, checkpoint_seconds, label) -
                     if checkpoint is None or fraction >= 1:
                         return
                     if now - saved >= checkpoint_seconds:
-                        save(checkpoint, task.index, running, outcome, identity)
+                        save(checkpoint, task.index, running, timed(), identity)
                         saved = copied = time.perf_counter()
                         unsaved = None
                     elif now - copied >= COPY_SECONDS:  # what is reported shares memory with what trains on
@@ -136,13 +142,13 @@ def _run(method, stream, seeds, device, checkpoint, checkpoint_seconds, label) -
                 if checkpoint is not None:
                     if outcome.kept[-1]:
                         _write(kept_path(checkpoint, task.index), {"identity": np.array(identity), **outcome.kept[-1]})
-                    save(checkpoint, task.index + 1, state, outcome, identity)
+                    save(checkpoint, task.index + 1, state, timed(), identity)
                     unsaved = None
         except KeyboardInterrupt:
             if unsaved is not None:
-                save(checkpoint, *unsaved, outcome, identity)
+                save(checkpoint, *unsaved, timed(), identity)
             raise
-    return outcome
+    return timed()
 
 
 @contextmanager
@@ -175,7 +181,8 @@ def save(path: Path, next_task: int, state: State, outcome: Outcome, identity: s
     arrays = {f"state/{name}": leaf.detach().cpu().numpy() for name, leaf in named_tensors(state)}
     arrays |= {f"scores/{name}": value for name, value in outcome.scores.items()}
     arrays |= {f"info/{name}/{t}": v for name, values in outcome.info.items() for t, v in enumerate(values[:next_task])}
-    arrays |= {"identity": np.array(identity), "next_task": np.array(next_task), "seconds": outcome.seconds}
+    arrays |= {"identity": np.array(identity), "next_task": np.array(next_task)}
+    arrays |= {"seconds": outcome.seconds, "elapsed": np.array(outcome.elapsed)}
     arrays["kept"] = np.array([t for t, kept in enumerate(outcome.kept[:next_task]) if kept], dtype=np.int64)
     _write(path, arrays)
 
@@ -194,7 +201,7 @@ def load(path: Path, template: State, device: str | torch.device, identity: str)
     """
     try:
         arrays = _read(path, identity)
-        next_task, seconds = int(arrays["next_task"]), arrays["seconds"]
+        next_task, seconds, elapsed = int(arrays["next_task"]), arrays["seconds"], float(arrays["elapsed"])
         scores = {name: arrays[f"scores/{name}"] for name in SCORES}
         kept = [_read(kept_path(path, t), identity) if t in arrays["kept"] else {} for t in range(next_task)]
         tensors = {name: torch.from_numpy(arrays[f"state/{name}"]) for name, _ in named_tensors(template)}
@@ -205,7 +212,7 @@ def load(path: Path, template: State, device: str | torch.device, identity: str)
     info: dict[str, list[np.ndarray]] = {}
     for key in sorted((k for k in arrays if k.startswith("info/")), key=lambda k: int(k.rsplit("/", 1)[1])):
         info.setdefault(key.split("/")[1], []).append(arrays[key])
-    return next_task, _rebuilt(template, tensors), Outcome(scores, info, kept, seconds)
+    return next_task, _rebuilt(template, tensors), Outcome(scores, info, kept, seconds, elapsed)
 
 
 def _read(path: Path, identity: str) -> dict[str, np.ndarray]:

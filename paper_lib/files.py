@@ -17,8 +17,8 @@ FOLDER_VARIABLE = "PAPER_LIB_RUNS"
 def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
     """A file that a kill or a full disk leaves as it was.
 
-    What is written lies beside it, in a part that bears the process's number, and takes its place at the end. Of a kill
-    the part stays, and the next run clears it.
+    What is written lies beside it, in a part that bears the process's number, and takes its place at the end. A part
+    stays of a kill alone; the next run clears those of runs.
 
     Raises:
         OSError: it cannot be written; the message names the file, and nothing half-written stays.
@@ -31,8 +31,10 @@ def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-    except OSError as error:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
         message = f"{what}: {path} was not written; {FOLDER_VARIABLE} can name another folder"
         raise OSError(error.errno, message) from error

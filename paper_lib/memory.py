@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from paper_lib import rng
+from paper_lib.checks import within
 from paper_lib.data.stream import Spec, Task
 
 
@@ -116,16 +117,19 @@ def seen(y: Tensor, memory: Memory, num_units: int) -> Tensor:
 def k_centre(x: Tensor, num_chosen: int) -> Tensor:
     """Greedy k-centre points ``(num_chosen,)``: from the first, always the one farthest from all chosen so far.
 
-    Source: Gonzalez 1985; the coreset of Nguyen et al. 2018, Sec. 3. Distances are Euclidean between stored inputs.
+    Source: Gonzalez 1985; the coreset of Nguyen et al. 2018, Sec. 3. Distances are Euclidean between stored inputs. No
+    point is chosen twice, so at most all of them can be.
 
     >>> k_centre(torch.arange(11.0)[:, None], 3).tolist()
     [0, 10, 5]
     """
+    within("num_chosen", num_chosen, 0, len(x))
     points = x.flatten(1).float()
     chosen = torch.zeros(num_chosen, dtype=torch.int64, device=x.device)
     distance = torch.full((len(x),), torch.inf, device=x.device)
     for place in range(1, num_chosen):
         latest = points[chosen[place - 1]]
         distance = torch.minimum(distance, torch.linalg.vector_norm(points - latest, dim=1))
+        distance[chosen[place - 1]] = -1.0
         chosen[place] = distance.argmax()
     return chosen

@@ -303,5 +303,5 @@ def paired_difference(
     if n == 1:
         return PairedDifference(mean, sd, se, n, float("nan"), float("nan"), float("nan"))
     half = float(special.stdtrit(n - 1, (1 + level) / 2)) * se
-    t = abs(mean) / se if se > 0 else float("inf" if mean else "nan")
+    t = abs(mean) / se if se > 0 else float("inf" if mean and se == 0 else "nan")
     return PairedDifference(mean, sd, se, n, mean - half, mean + half, 2 * float(special.stdtr(n - 1, -t)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import math
 import re
 import types
@@ -147,7 +148,7 @@ def from_notebook(chosen: type[Config] | Selection, namespace: Mapping[str, obje
             refuse_unknown(_assigned(cell), {name: None for name in (*hints, *sorted(own - set(hints)))})
         else:
             own |= _assigned(cell)
-    values = {name: namespace[name] for name in hints if name in namespace}
+    values = {name: namespace[name] for name in hints if name in namespace and _is_parameter(namespace[name])}
     return selection_from(chosen, values) if selecting else config_from(chosen, values)
 
 
@@ -240,6 +241,11 @@ def refuse_unknown(names: Iterable[str], allowed: Mapping[str, object]) -> None:
 
 def _has_no_default(field: dataclasses.Field) -> bool:
     return field.default is field.default_factory is dataclasses.MISSING
+
+
+def _is_parameter(value: object) -> bool:
+    """Whether a variable may be one: not a module, nor what a chapter has made of its parameters when it ran before."""
+    return not (inspect.ismodule(value) or dataclasses.is_dataclass(value))
 
 
 def _assigned(cell: str) -> set[str]:

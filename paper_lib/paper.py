@@ -27,8 +27,8 @@ PRINTED = (
     Printed("Table 1", "vcl_single_head", "split_fmnist", 32.77, 1.25, TRIANGLE),
     Printed("Table 1", "vcl_coreset", "split_mnist", 52.98, 18.56, UNKNOWN),
     Printed("Table 1", "vcl_coreset", "split_fmnist", 61.12, 16.96, UNKNOWN),
-    Printed("Table 1", "hibnn", "split_mnist", 85.50, 3.20, UNKNOWN),
-    Printed("Table 1", "hibnn", "split_fmnist", 43.70, 20.21, UNKNOWN),
+    Printed("Table 1", "hibnn", "split_mnist", 85.50, 3.20, UNKNOWN, 1000),
+    Printed("Table 1", "hibnn", "split_fmnist", 43.70, 20.21, UNKNOWN, 1000),
     Printed("Table 1", "fromp", "split_mnist", 84.40, 0.00, UNKNOWN),
     Printed("Table 1", "fromp", "split_fmnist", 68.54, 0.00, UNKNOWN),
     Printed("Table 1", "sfsvi", "split_mnist", 92.94, 0.17, FINAL),
@@ -85,7 +85,9 @@ def _paper_scale(dataset: str, *rows: str, scenario: str | None = None) -> Selec
 def stored(dataset: str, rows: Sequence[str]) -> pd.DataFrame:
     """The stored class-incremental runs of some rows at the paper's scale, or else what stands in for them."""
     full = sweep.at_paper_scale(dataset, rows, "class_incremental")
-    return sweep.stored(_standing_in(dataset, rows)) if full.empty else full
+    missing = [row for row in rows if row not in set(full["row"])]
+    parts = [part for part in (full, sweep.stored(_standing_in(dataset, missing))) if not part.empty]
+    return pd.concat(parts, ignore_index=True) if parts else full
 
 
 def _standing_in(dataset: str, rows: Sequence[str]) -> list[Selection]:
@@ -130,8 +132,9 @@ def _one_head(table: pd.DataFrame) -> Judgement:
         f"VCL over SGD at equal steps, points (95 %, n = {final.n}): final accuracy {_interval(final)}, "
         f"triangle mean {_interval(triangle)}"
     )
-    small = max(final.upper, triangle.upper) < 5 and max(final.lower, triangle.lower) > 0
-    return Judgement("reproduced" if small else "not reproduced", numbers)
+    if max(final.upper, triangle.upper) >= 5 or max(final.lower, triangle.lower) <= 0:
+        return Judgement("not reproduced", numbers)
+    return Judgement("reproduced" if final.lower > 0 else "with a caveat", numbers)
 
 
 def _many_heads(table: pd.DataFrame) -> Judgement:
@@ -145,7 +148,7 @@ def _many_heads(table: pd.DataFrame) -> Judgement:
 
 
 def _memory_table(table: pd.DataFrame) -> Judgement:
-    """Whether ProtoCL is on par with or better than the best of the other Bayesian methods, on the paper's metric."""
+    """Whether ProtoCL is on par with or better than S-FSVI, on the paper's metric."""
     found = {}
     for dataset, part in table.groupby("dataset", observed=True):
         best = max(("protocl", "protocl_paper_epochs"), key=lambda r: tables.by_seed(part)[r].mean())

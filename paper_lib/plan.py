@@ -192,7 +192,8 @@ def apart(selections: Iterable[Selection]) -> list[Selection]:
     found: dict[Any, Selection] = {}
     for one in selections:
         for job in sweep.jobs(one):
-            alone = replace(one, rows=(job.row,), scenario=job.named["scenario"])
+            taken = {name: value for name, value in one.changes.items() if name in ROWS[job.row].takes}
+            alone = replace(one, rows=(job.row,), scenario=job.named["scenario"], changes=taken)
             there = found.setdefault((job.row, *_setting(alone)), alone)
             found[job.row, *_setting(alone)] = replace(there, seeds=tuple(sorted({*there.seeds, *alone.seeds})))
     return list(found.values())

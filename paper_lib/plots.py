@@ -658,7 +658,7 @@ def task_imbalance(scores: pd.DataFrame) -> Figure:
         ax.minorticks_off()
     spread = f", mean ± sd of {num_seeds} seeds" if num_seeds > 1 else ", one seed"
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    labels = [label + spread if label in ("SGD", "VCL") else label for label in labels]
+    labels = [label + spread if label != "nothing forgotten" else label for label in labels]
     figure.legend(handles, labels, loc="outside lower center", ncols=1, frameon=False)
     return figure
 

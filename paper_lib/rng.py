@@ -2,7 +2,7 @@
 
 A generator is addressed by its seed and a path, such as ``(3, "order", task, epoch)``. So seed 3 sees the same numbers
 whatever runs beside it, and a resumed run needs no generator state: the address of the epoch that it resumes is enough.
-No two addresses have one stream.
+Two addresses have unlike streams, but for chance: a CPU's generator takes 32 bits of what an address is hashed to.
 Initialisation, order and memory choice draw on the CPU; noise draws on the device that computes.
 """
 

@@ -164,15 +164,13 @@ def execute(
             if checkpoint.exists():
                 print(f"{label}: seeds {spans(stack)} go on from their checkpoint", file=_stderr())
             _reset_peak_memory(device)
-            started = time.perf_counter()
             outcome = driver.run(
                 *(job.method, stream, stack, device),
                 checkpoint=checkpoint,
                 checkpoint_seconds=checkpoint_seconds,
                 label=label,
             )
-            seconds = time.perf_counter() - started
-            provenance = checkout | _provenance(job.method, device, stack, seconds)
+            provenance = checkout | _provenance(job.method, device, stack, outcome.elapsed)
             for at, seed in enumerate(stack):
                 _store(job, identity, place, seed, at, outcome, provenance)
             lost = [s for at, s in enumerate(stack) if outcome.diverged[at] >= 0]

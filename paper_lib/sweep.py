@@ -13,7 +13,7 @@ import pandas as pd
 
 from paper_lib import runs
 from paper_lib.checks import check_seeds, one_of, some_of
-from paper_lib.data.stream import DATASETS, EVAL_SPLITS, LABELS, SCENARIOS, serves
+from paper_lib.data.stream import DATASETS, EVAL_SPLITS, LABELS, NUM_TASKS, SCENARIOS, serves
 from paper_lib.rows import ROWS, row, takers
 
 PRESETS = ("quick", "paper")
@@ -98,6 +98,11 @@ def _value(method: Any, stream: Mapping[str, Any], name: str) -> Any:
     return getattr(method, name, stream.get(name, runs.STREAM_DEFAULTS.get(name)))
 
 
+def num_tasks(selection: Selection) -> int:
+    """Tasks that the rows of a selection learn, of which a quick preset may have fewer than the data set."""
+    return max(job.stream.get("num_tasks") or NUM_TASKS[selection.dataset] for job in jobs(selection))
+
+
 def is_look(selection: Selection) -> bool:
     """Whether the quick preset leaves out training points, so that what comes out is no result."""
     return selection.preset == "quick" and any(job.stream.get("train_sizes") for job in jobs(selection))
@@ -149,4 +154,4 @@ def at_paper_scale(dataset: str, rows: Sequence[str], scenario: str | None = Non
     return stored(Selection(dataset, scenario, "paper", rows=tuple(there), changes=changes))
 
 
-__all__ = ["Selection", "at_paper_scale", "is_look", "jobs", "replace", "run", "stored", "title"]
+__all__ = ["Selection", "at_paper_scale", "is_look", "jobs", "num_tasks", "replace", "run", "stored", "title"]

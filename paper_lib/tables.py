@@ -368,14 +368,28 @@ class Claim:
     def judged(self) -> Judgement:
         """The verdict of today's stored runs; ``open`` where a needed row has none."""
         table = sweep.stored(self.needs)
-        there = set(table[["row", "dataset", "changes"]].fillna("").itertuples(index=False, name=None))
-        needed = [(job.row, s.dataset, job.changes) for s in self.needs for job in sweep.jobs(s)]
-        lacking = [
-            f"{ROWS[row].style.label} on {LABELS[data]}" + f" with {c}" * bool(c)
-            for row, data, c in needed
-            if (row, data, c) not in there
-        ]
-        return Judgement("open", f"not run: {', '.join(lacking)}") if lacking else self.judge(table)
+        lacking = [words for words, n, _ in self._seeds(table) if not n]
+        if lacking:
+            return Judgement("open", f"not run: {', '.join(lacking)}")
+        if alone := [words for words, n, asked in self._seeds(table) if n < 2 <= asked]:
+            return Judgement("open", f"one seed: {', '.join(alone)}")
+        return self.judge(table)
+
+    def fewer(self) -> str:
+        """Which needed rows have fewer seeds than are asked for, in words; empty if none has."""
+        few = [f"{words} {n} of {asked}" for words, n, asked in self._seeds(sweep.stored(self.needs)) if n < asked]
+        return f"fewer seeds: {', '.join(few)}" if few else ""
+
+    def _seeds(self, table: pd.DataFrame) -> list[tuple[str, int, int]]:
+        """Each needed row in words, with the seeds that it has and those that are asked for."""
+        names = ["row", "dataset", "changes"]
+        counts = table.assign(changes=table.changes.fillna("")).groupby(names, observed=True)["seed"].nunique()
+        asked = {(job.row, s.dataset, job.changes): len(s.seeds) for s in self.needs for job in sweep.jobs(s)}
+        return [(self._words(*key), int(counts.get(key, 0)), number) for key, number in asked.items()]
+
+    @staticmethod
+    def _words(row: str, dataset: str, changes: str) -> str:
+        return f"{ROWS[row].style.label} on {LABELS[dataset]}" + f" with {changes}" * bool(changes)
 
     def command(self) -> str:
         """What recomputes it."""
@@ -399,12 +413,16 @@ def command(selection: Selection) -> str:
         **{"split": None if selection.split == "test" else selection.split, "seeds": listed},
         **{"rows": ",".join(selection.rows)},
     }
+    if none := [name for name, value in selection.changes.items() if value is None]:
+        raise ValueError(f"{none[0]}=None cannot be said on a command line, where it is the preset's")
     told = [f"{name}={value}" for name, value in words.items() if value is not None]
     return " ".join(["paper-lib run", *told, *runs.written(selection.changes, with_seeds=True).split()])
 
 
 def source(table: pd.DataFrame) -> str:
     """What recomputes a stored table of one data set, and how its runs came about, as a chapter says it below."""
+    if table.empty:
+        return "not run yet"
     told = {name: sorted(table[name].unique()) for name in ("dataset", "scenario", "preset", "split", "seed")}
     (dataset,), (preset,), (split,) = (told[name] for name in ("dataset", "preset", "split"))
     scenario = told["scenario"][0] if len(told["scenario"]) == 1 else None  # several: each row's own
@@ -441,7 +459,11 @@ def provenance_of(table: pd.DataFrame) -> str:
 
 def verdicts(claims: Iterable[Claim]) -> pd.DataFrame:
     """Statements with their numbers and verdicts, as a chapter shows them."""
-    lines = [(claim.says, *reversed(claim.judged())) for claim in claims]
+    lines = []
+    for claim in claims:
+        verdict, numbers = claim.judged()
+        few = claim.fewer() if verdict != "open" else ""
+        lines.append((claim.says, f"{numbers}; {few}" if few else numbers, verdict))
     return pd.DataFrame(lines, columns=["statement", "stored runs", "verdict"]).set_index("statement")
 
 

@@ -234,6 +234,8 @@ def test_stored_results_are_listed_and_exported(capsys):
     assert cli.main(["results", "export", "format=json", *chosen]) == 0
     exported = pd.DataFrame(json.loads(capsys.readouterr().out)).set_index("row")
     assert exported.n.to_dict() == {"fromp": 10, "joint": 10}
+    assert cli.main(["results", "export", "format=latex", *chosen]) == 0
+    assert r"split\_mnist" in capsys.readouterr().out
     assert cli.main(["results", "export", *chosen]) == 0
     assert capsys.readouterr().out.startswith("row,dataset,scenario,split,preset,changes,final_accuracy")
     assert cli.main(["results", "list", chosen[0], chosen[1], "row=replay"]) == 0

@@ -1,6 +1,7 @@
 """Parameters as papermill, a notebook and the command line hand them over."""
 
 import dataclasses
+import math
 import re
 import subprocess
 import sys
@@ -247,6 +248,14 @@ def test_a_notebook_s_parameters_fill_in_its_selection():
     assert from_notebook(LIVE, namespace) == dataclasses.replace(LIVE, rows=("sgd",), seeds=(4,), changes={"epochs": 3})
     with pytest.raises(ParameterError, match=r"no parameter 'epoch' \(did you mean 'epochs'\?\)"):
         from_notebook(LIVE, namespace | {"In": ["", cell, "# Parameters\nepoch = 4\n"], "epoch": 4})
+
+
+def test_a_live_cell_runs_again_beside_what_it_made():
+    """``selection`` and ``density`` are settings too, and names of what chapters hold."""
+    namespace = {"In": ["", "epochs = 3", "selection = from_notebook(LIVE, globals())"], "epochs": 3, "density": math}
+    first = from_notebook(LIVE, namespace)
+    assert from_notebook(LIVE, namespace | {"selection": first}) == first
+    assert from_notebook(LIVE, namespace | {"selection": first, "epochs": 4}).changes["epochs"] == 4
 
 
 def test_a_table_shows_numbers_and_folds_the_rest():

@@ -25,13 +25,15 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow"}
 
 # The rooms, each with those that it may not look into.
+LATER = {"rows", "sweep", "runs", "tables", "paper", "plan", "experiments", "analysis", "plots", "notebook", "cli"}
 FORWARD = {
-    "data": {"methods", "experiments", "analysis", "runs", "plots", "notebook", "cli"},
-    "inference": {"methods", "experiments", "analysis", "runs", "plots", "notebook", "cli"},
-    "networks": {"methods", "experiments", "analysis", "runs", "plots", "notebook", "cli"},
-    "metrics": {"methods", "experiments", "analysis", "runs", "plots", "notebook", "cli"},
-    "methods": {"experiments", "analysis", "runs", "plots", "notebook", "cli"},
-    "analysis": {"methods", "experiments", "runs", "plots", "notebook", "cli"},
+    **{room: {"methods", *LATER} for room in ("data", "inference", "networks", "metrics")},
+    "methods": LATER,
+    "analysis": {"methods", *LATER} - {"analysis"},
+    "rows": {"sweep", "runs", "tables", "paper", "plan", "experiments", "plots", "notebook", "cli"},
+    "runs": {"sweep", "tables", "paper", "plan", "experiments", "plots", "notebook", "cli"},
+    "sweep": {"tables", "paper", "plan", "experiments", "plots", "notebook", "cli"},
+    "tables": {"paper", "plan", "experiments", "plots", "notebook", "cli"},
     "plots": {"methods", "networks"},
 }
 

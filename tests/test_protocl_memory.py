@@ -37,11 +37,17 @@ def test_every_other_size_keeps_its_share_of_each_task_and_changes_nothing_else(
     assert len(set(found)) == len(found) == len(MNISTS) * len(memory.ROWS) * len(memory.TOTALS)
 
 
+def test_a_quick_preset_with_fewer_tasks_holds_the_total_that_it_says():
+    live = Selection("split_cifar100", "class_incremental", rows=("replay",))
+    (job,) = sweep.jobs(memory.selection("replay", 250, live))
+    assert job.stream["num_tasks"] * job.method.memory_per_task == 250
+
+
 def test_sizes_that_cannot_be_are_named():
     assert config_from(memory.Sizes, {"totals": "0,25"}).totals == (0, 25)
     for values, said in (
         ({"totals": [7]}, "totals=7 is no multiple of 5, the tasks of split_digits"),
-        ({"totals": [5], "dataset": "split_cifar100"}, "totals=5 is no multiple of 10"),
+        ({"totals": [5], "dataset": "split_cifar100", "preset": "paper"}, "totals=5 is no multiple of 10"),
         ({"totals": [5, 5]}, "has a number twice"),
         ({"rows": ["sgd"]}, "rows='sgd' is not one of protocl, replay"),
     ):

@@ -84,6 +84,8 @@ def test_without_a_bound_on_the_concentration_layers_have_the_global_probabiliti
         away.append(max((layer.exp() - shared).abs().max() for layer in log_pi))
     assert away[0] > 0.3 and away[1] < 1e-3
     log_pi, pairs = buffet(20, 20_000, 4.0)
+    expected = (5 / 6) ** torch.arange(1, 21).to(pairs[1][0].dtype)
+    torch.testing.assert_close((pairs[1][0] / 4).mean((0, 1, 2)), expected, atol=0.02, rtol=0.0)
     for layer in log_pi:  # at any concentration they have them on average
         torch.testing.assert_close(layer.exp().mean((1, 2)), (pairs[1][0] / 4)[:, 0, 0], atol=0.01, rtol=0.0)
 

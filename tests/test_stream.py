@@ -358,6 +358,7 @@ def test_real_streams_have_the_published_counts_and_scaling(dataset, train, test
     assert [len(task.y) for task in made.held_out] == test
     if dataset == "split_fmnist":
         assert made.spec.class_names[4] == ("Bag", "Ankle boot")
+        assert made.spec.pixel_mean == made.spec.pixel_sd == (0.5,)
         return  # its standard scaling is by round numbers
     n, total, square = 0, 0.0, 0.0
     for task in made.train:

@@ -320,6 +320,8 @@ def test_a_statement_is_open_until_all_that_it_needs_has_been_run():
     shown = tables.verdicts([claim((there,)), claim((lacking,))])
     assert shown.verdict.tolist() == ["holds", "open"] and list(shown.index) == ["Something."] * 2
     assert tables.holds(False, "none") == Judgement("fails", "none")
+    more = tables.verdicts([claim((sweep.replace(there, seeds=tuple(range(12))),))])["stored runs"]
+    assert more.iloc[0].endswith("fewer seeds: replay on Split-MNIST 10 of 12, joint training on Split-MNIST 10 of 12")
 
 
 @pytest.mark.parametrize(

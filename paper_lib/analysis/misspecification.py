@@ -208,6 +208,8 @@ def excess_error(config: Config, num_points: tuple[int, ...], noise_precisions: 
     Test error is integrated over x exactly: with intercept error a and slope error b on [-1, 0) it is
     a^2 - a b + b^2 / 3.
 
+    Every noise level has the same inputs and the same standard noise, scaled.
+
     Returns:
         Columns ``seed, noise_precision, num_points, task_trained, excess_mse``.
     """

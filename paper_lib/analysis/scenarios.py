@@ -1,4 +1,4 @@
-"""The three scenarios (App. A), what each head layout can serve, and Bayes' rule from task to task (Sec. 2.1).
+"""The three scenarios (App. A), what each head layout can serve, and Bayes' rule from task to task (Sec. 2.2).
 
 A stream's labels are output units. A layout of heads serves a scenario if it needs no task identity that the scenario
 withholds and gives the classes that must be told apart units of their own.

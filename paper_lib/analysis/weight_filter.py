@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from paper_lib.checks import one_of, within
+from paper_lib.checks import each_within, one_of, within
 from paper_lib.inference.gaussian import Gaussian, condition_on
 from paper_lib.inference.kalman import WeightBelief, condition_weights, predict_weights
 
@@ -42,7 +42,8 @@ class Config:
     degrees: float = 60.0
 
     def __post_init__(self) -> None:
-        within("num_first", min(self.num_first, default=0), 1, 10_000)
+        each_within("num_first", self.num_first, 1)
+        within("num_first", max(self.num_first, default=0), 1, 10_000)
         within("max_ratio", self.max_ratio, 1, 1000)
         within("reversion", self.reversion, 0, 1, below=True)
         within("eta_var", self.eta_var, 0)

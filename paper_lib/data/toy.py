@@ -1,6 +1,6 @@
 """Two-dimensional toy sets: five tasks, each with one Gaussian blob of class 0 and one of class 1.
 
-Source: Kessler et al. 2023, Sec. 3.2 and App. C. The first set is that of Pan et al. 2020; in the second the blobs'
+Source: Kessler et al. 2023, Sec. 3 and App. C. The first set is that of Pan et al. 2020; in the second the blobs'
 centres lie on a circle.
 """
 
@@ -59,7 +59,7 @@ def sample(blobs: Blobs, n: int, seed: int, split: str) -> tuple[Tensor, Tensor]
     Args:
         blobs: what to draw from.
         n: points a blob.
-        seed: of the data, not of a run.
+        seed: of the data, not of a run. Both sets draw the same noise, moved and scaled.
         split: ``train`` or ``test``, each with numbers of its own.
 
     Returns:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
-from paper_lib.checks import one_of, some_of, within
-from paper_lib.data.stream import NUM_TASKS
+from paper_lib.checks import some_of, within
 from paper_lib.rows import MNISTS, row
 from paper_lib.sweep import Selection, replace
 from paper_lib.tables import Claim, Judgement, holds
@@ -37,15 +36,17 @@ class Sizes:
         totals: points of memory in all, each a multiple of the number of tasks.
         rows: those of ``ROWS`` that are run.
         dataset: stream of tasks.
+        preset: of whose tasks the totals are multiples.
     """
 
     totals: tuple[int, ...] = (0, 10, 50, 250)
     rows: tuple[str, ...] = ROWS
     dataset: str = "split_digits"
+    preset: str = "quick"
 
     def __post_init__(self):
         some_of("rows", self.rows, ROWS)
-        num_tasks = NUM_TASKS[one_of("dataset", self.dataset, NUM_TASKS)]
+        num_tasks = sweep.num_tasks(Selection(self.dataset, SCENARIO, self.preset, rows=self.rows))
         if not self.totals or len(set(self.totals)) < len(self.totals):
             raise ValueError(f"totals={self.totals!r} is empty or has a number twice; give each once, such as 0,50,250")
         for total in self.totals:
@@ -58,7 +59,7 @@ def selection(name: str, total: int, live: Selection) -> Selection:
     """A row with a memory of a size: a row as it is where it has that memory already."""
     if name == "protocl" and total == 0:
         return replace(live, rows=("protocl_no_memory",))
-    each = total // NUM_TASKS[live.dataset]
+    each = total // sweep.num_tasks(live)
     usual = row(name).build(live.dataset, live.preset, {})[0].memory_per_task
     changes = {} if each == usual else {"memory_per_task": each}
     return replace(live, rows=(name,), changes={**live.changes, **changes})
@@ -120,7 +121,7 @@ def among(table: pd.DataFrame) -> Callable[[Selection], pd.DataFrame]:
 
 def run(live: Selection, sizes: Sizes | None = None) -> pd.DataFrame:
     """``curve`` of a live selection."""
-    sizes = sizes or Sizes(rows=live.rows, dataset=live.dataset)
+    sizes = sizes or Sizes(rows=live.rows, dataset=live.dataset, preset=live.preset)
     return curve(live, sizes.totals, sweep.run)
 
 

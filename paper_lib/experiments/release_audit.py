@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from paper_lib import paper, runs, sweep, tables
-from paper_lib.data.stream import NUM_TASKS, Stream, Task, make_stream
+from paper_lib.checks import one_of
+from paper_lib.data.stream import Stream, Task, make_stream
 from paper_lib.methods.hibnn import HIBNN, choose
 from paper_lib.methods.hibnn import State as HIBNNState
 from paper_lib.methods.protocl import Evidence, ProtoCL, as_published, observe
@@ -73,7 +74,7 @@ def selection(factor: str, live: Selection | None = None) -> Selection:
     base = Selection("split_mnist", SCENARIO, "paper", seeds=SEEDS, rows=(ROW,)) if live is None else live
     changes = dict(FACTORS[factor][1])
     if factor == MEMORY:
-        changes = {"memory_total": sweep.jobs(base)[0].method.memory_per_task * NUM_TASKS[base.dataset]}
+        changes = {"memory_total": sweep.jobs(base)[0].method.memory_per_task * sweep.num_tasks(base)}
     return sweep.replace(base, changes={**base.changes, **changes})
 
 
@@ -121,6 +122,7 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
 
 def run(live: Selection) -> pd.DataFrame:
     """``found`` of live runs."""
+    one_of("rows", ",".join(live.rows), (ROW,))
     return found({factor: sweep.run(selection(factor, live)) for factor in FACTORS})
 
 

@@ -103,7 +103,14 @@ def changes(row: str, cell: Cell, preset: str) -> dict[str, tuple[int, int]]:
 
 
 def selections(selection: Selection) -> Iterator[Selection]:
-    """One selection a row, distinct cell and seed: each seed has its own points."""
+    """One selection a row, distinct cell and seed: each seed has its own points.
+
+    Raises:
+        ValueError: for changes, since the design sets what changes.
+    """
+    if selection.changes:
+        told = runs.written(selection.changes)
+        raise ValueError(f"{told}: task_imbalance sets sizes and epochs by its design and takes no other settings")
     for seed in selection.seeds:
         for row in selection.rows:
             distinct = {

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from paper_lib import sweep, tables
+from paper_lib.checks import one_of
 from paper_lib.experiments.hmc_sequential import POINT, counting, densities, failure, gates, passed, told
 from paper_lib.rows import GREEN, GREY, VERMILION
 from paper_lib.sweep import Selection
@@ -124,6 +125,7 @@ def stored() -> pd.DataFrame:
 
 def run(live: Selection, factors: tuple[str, ...] = LIVE_FACTORS) -> pd.DataFrame:
     """``found`` of live runs. Chains that stand still are told by the verdict, and warned of no more."""
+    one_of("rows", ",".join(live.rows), (ROW,))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return found({factor: sweep.run(selection(factor, live)) for factor in factors})

@@ -107,6 +107,9 @@ def _measure(name: str, draws: Tensor, method: str) -> Tensor:
             f"draws of shape {tuple(draws.shape)} are not (..., chain, draw, quantity) with at least {FEWEST_DRAWS} "
             "draws a chain; keep more (num_draws)"
         )
+    if draws.shape[-3] == 1:  # R-hat splits chains, and of one chain arviz gives none
+        half = draws.shape[-2] // 2
+        draws = torch.cat([draws[..., :half, :], draws[..., -half:, :]], dim=-3)
     values = draws.detach().to("cpu", torch.float64).numpy()
     with np.errstate(divide="ignore", invalid="ignore"):  # chains that are stuck
         measured = np.asarray(getattr(array_stats, name)(values, chain_axis=-3, draw_axis=-2, method=method))

@@ -144,7 +144,7 @@ def log_density(gaussian: Gaussian, x: Tensor) -> Tensor:
 def sample(gaussian: Gaussian, num_draws: int, generator: torch.Generator | None = None) -> Tensor:
     """Independent draws ``(draw, ..., dim)``."""
     _check_gaussian("gaussian", gaussian)
-    mean = gaussian.mean.expand(gaussian.cov.shape[:-1])
+    mean = gaussian.mean.expand(torch.broadcast_shapes(gaussian.mean.shape, gaussian.cov.shape[:-1]))
     noise = torch.randn(num_draws, *mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
     return mean + (cholesky("gaussian.cov", gaussian.cov) @ noise[..., None])[..., 0]
 

@@ -104,7 +104,7 @@ class Trace(NamedTuple):
 
     Attributes:
         log_density: after the iteration.
-        energy_error: of the proposal, new minus old; positive or not a number where it diverged.
+        energy_error: of the proposal, new minus old; large, infinite or not a number where it diverged.
         acceptance: probability of the proposal, 0 where it diverged.
     """
 

@@ -128,8 +128,10 @@ def condition_weights(state: WeightBelief, gradient: Tensor, y: Tensor, noise_va
         noise_var: variance of the output's noise.
     """
     _check_noise(noise_var)
-    var = 1 / (gradient.square() / noise_var + 1 / state.var)
-    return WeightBelief(var * (state.mean / state.var + gradient * y / noise_var), var)
+    # By the gain, which a weight that is certain has too.
+    scale = gradient.square() * state.var + noise_var
+    gain = state.var * gradient / scale
+    return WeightBelief(state.mean + gain * (y - gradient * state.mean), state.var * noise_var / scale)
 
 
 def weight_targets(lin: Linearisation, y: Tensor) -> Tensor:
@@ -266,7 +268,9 @@ def steady_state_var(gradient: Tensor, noise_var: float, reversion: float, eta_v
     _check_rates(reversion, eta_var)
     signal = gradient.square()
     b = signal * eta_var - noise_var * (1 - (1 - reversion) ** 2)
-    return (b + (b.square() + 4 * signal * eta_var * noise_var).sqrt()) / (2 * signal)
+    root = (b.square() + 4 * signal * eta_var * noise_var).sqrt()
+    # Two forms of one root, each where it does not cancel.
+    return torch.where(b < 0, 2 * eta_var * noise_var / (root - b), (b + root) / (2 * signal))
 
 
 def _diagonal(hessian: Tensor) -> Tensor:

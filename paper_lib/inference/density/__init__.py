@@ -150,6 +150,8 @@ def judge(
 ) -> Verdict:
     """Judge a density: its draws are as accurate as HMC's, and it is no worse than one Gaussian on held-out draws.
 
+    Of a mixture the second holds by construction, as the best rung of a ladder that one Gaussian is the first of.
+
     Args:
         accuracy: of the density's draws on the current task, from 0 to 1.
         accuracy_hmc: of HMC's draws.
@@ -268,7 +270,7 @@ def _warn_of_degenerate(own: Tensor, seed: int) -> None:
     if constant:
         warnings.warn(
             f"seed {seed}: {len(constant)} of {rows.shape[1]} weights never move (the first is {constant[0]}); "
-            f"they get a standard deviation of about {em.FLOOR**0.5:g}",
+            f"mixtures and standardised flows give them a standard deviation of about {em.FLOOR**0.5:g}",
             stacklevel=3,
         )
     # A fixed direction tells rows apart as well as all columns do.
