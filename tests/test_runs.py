@@ -55,7 +55,12 @@ def outcomes(monkeypatch):
             name: np.where(np.tri(tasks), np.array(seeds)[:, None, None] / 100.0, np.nan) for name in driver.SCORES
         }
         outcome = SimpleNamespace(
-            scores=scores, info={}, kept=[{}] * tasks, seconds=np.ones(tasks), diverged=np.full(len(seeds), -1)
+            scores=scores,
+            info={},
+            kept=[{}] * tasks,
+            seconds=np.ones(tasks),
+            elapsed=1.0 * tasks,
+            diverged=np.full(len(seeds), -1),
         )
         return given.change(outcome, seeds) or outcome
 
