@@ -12,7 +12,7 @@ from paper_lib.experiments import (
     vcl_toy_tuning,
     why_hmc_forgets,
 )
-from paper_lib.experiments.hmc_diagnostics import FLOWS, flow_selection
+from paper_lib.experiments.hmc_diagnostics import FLOWS, FOLDS, flow_selection
 from paper_lib.paper import REDUCED, SEEDS
 from paper_lib.plan import apart, shown
 from paper_lib.rows import CIFARS, MNISTS, ROWS, TOYS
@@ -38,6 +38,7 @@ SELECTIONS = [
     *REDUCED,
     *why_hmc_forgets.selections(),
     *map(flow_selection, FLOWS),
+    FOLDS,
     *release_audit.selections(),
     *(vcl_toy_tuning.selection(d, trial) for d in TOYS for trial in range(len(vcl_toy_tuning.TRIALS))),
     *(one for d in MNISTS for method in protocl_tuning.METHODS for one in protocl_tuning.known(method, d)),

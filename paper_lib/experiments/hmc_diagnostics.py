@@ -33,6 +33,9 @@ FLOW_COLUMNS = {
 }
 """What the chapter's table shows of each of ``FLOWS``."""
 
+FOLDS = Selection("toy_pan", None, "paper", seeds=tuple(range(paper.SEEDS)), rows=("hmc",), changes={"num_tasks": 1})
+"""Task 1 fitted since the folds of shrinkage are whole stretches of chains, which they were not in the stored rows."""
+
 DIVERGENT = 300
 """A hundredth of the trajectories of a task, ten chains of 3,000, warm-up included."""
 
@@ -181,6 +184,7 @@ def numbers() -> dict[str, str]:
             cited[f"{dataset}_{row}_counts"] = counting(fitted, row) or passed
         there = [row for row in HANDED_ON if row in gate.index]
         cited[f"{dataset}_counts"] = listed({row: cited[f"{dataset}_{row}_counts"] for row in there})
+    cited["folds"] = _FOLDS.judged().ours
     for name, line in shown_flows().iterrows():
         cited |= {f"flow_{name.replace(' ', '_')}_{short}": line[column] for short, column in FLOW_COLUMNS.items()}
     return cited
@@ -204,6 +208,21 @@ def _slow(table: pd.DataFrame) -> Judgement:
         f"acceptance {rate['hmc']:.3f} and {rate['hmc_adapted']:.3f}, ESS {ess['hmc']:.0f} and {ess['hmc_adapted']:.0f}"
     )
     return holds(condition, f"the paper's step and an adapted one: {words}, of 11,000 and 3,000 iterations a chain")
+
+
+def _folds(table: pd.DataFrame) -> Judgement:
+    """Whether task 1 of the stored row is what it is with the folds mended."""
+    before, since = (
+        hmc_sequential.told(part, "held_out", "num_components").query("task == 1").set_index("seed")
+        for part in (table[table["changes"].fillna("") == ""], table[table["changes"].fillna("") != ""])
+    )
+    moved = (since.held_out - before.held_out).abs()
+    other = int((since.num_components != before.num_components).sum())
+    return holds(
+        moved.max() < 0.5 and other <= 2,
+        f"held-out log density moves by {moved.median():.2f} nats of {-before.held_out.median():.0f} in the median, "
+        f"{moved.max():.2f} at most; another number of components in {other} of {len(moved)} seeds",
+    )
 
 
 def _selection(*rows: str) -> tuple[Selection, ...]:
@@ -233,6 +252,12 @@ CLAIMS = tuple(
             _no_better,
             (flow_selection("as here"),),
         ),
+        (
+            "The fault in the folds, mended since these rows were fitted, mattered little on task 1 of Pan's set.",
+            _folds,
+            (*_selection("hmc"), FOLDS),
+        ),
     )
 )
 """What the chapter says about stored runs."""
+_FOLDS = CLAIMS[-1]
