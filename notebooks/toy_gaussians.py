@@ -143,5 +143,5 @@ Table(
 # 3. Set `rows = ["hmc", "hmc_gaussian"]`. Why do the two curves coincide?
 #
 # :::{dropdown} Answer
-# Held-out chains choose one component on every task, and a mixture of one is a Gaussian. Both end at 50 %.
+# Held-out chains choose one component on every task, and a mixture of one is a Gaussian. Both end at 54 %.
 # :::

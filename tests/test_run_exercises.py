@@ -62,9 +62,10 @@ ANSWERS = [
         {"rows": ["hmc_gaussian", "hmc_realnvp", "hmc_joint"]},
         {"hmc_gaussian": 62, "hmc_realnvp": 63, "hmc_joint": 90},
     ),
-    (hmc_sequential, {"prior_precision": 1}, {"hmc": 62, "hmc_joint": 98}),
+    (hmc_sequential, {"prior_precision": 1}, {"hmc": 58, "hmc_joint": 98}),
     (hmc_sequential, {"num_chains": 2, "rows": ["hmc_exact"]}, {"hmc_exact": 92}),
     (toy_gaussians, {"prior_precision": 100}, {"hmc_joint": 50}),
+    (toy_gaussians, {"rows": ["hmc", "hmc_gaussian"]}, {"hmc": 54, "hmc_gaussian": 54}),
     (toy_gaussians, {"rows": ["vcl_single_head", "vcl_multi_head", "hmc_exact"]}, {"hmc_exact": 100}),
 ]
 

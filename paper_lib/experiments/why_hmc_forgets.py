@@ -188,6 +188,8 @@ def numbers() -> dict[str, str]:
             if f in frame.index and _group(f) == group
         ]
         cited[f"group_{group}"] = "; ".join(there) or "not run yet"
+    one = frame.loc["all corrected, a Gaussian"] if "all corrected, a Gaussian" in frame.index else None
+    cited["gaussian_gates"] = "not run yet" if one is None else f"{one.passed} of {one.chains}"
     cited |= _of_densities()
     lost = "what was learned is lost where a fitted density is handed on, and only there"
     cited["to_blame"] = lost if all(claim.judged().verdict == "holds" for claim in CLAIMS) else "open"
