@@ -115,7 +115,8 @@ Table(
 #
 # **A density can count and still lose the earlier tasks.** With step and masses adapted most mixtures are right on the
 # task just learned, as the paper says of its own. HMC under such a prior then learns the next task and ends at chance on
-# those before. With nothing fitted the same sampler keeps all of them. So being right on the task just learned is not
+# those before. With nothing fitted the same sampler keeps all of them. As published {glue:text}`circle_hmc_as_published_counts`
+# densities count too, and HMC ends at {glue:text}`circle_hmc_as_published`. So being right on the task just learned is not
 # enough for a prior: what must be kept is where earlier tasks hold together with the next one. The paper says that its
 # mixture removes mass there. This run is consistent with it, but its chains pass {glue:text}`circle_hmc_adapted_gate`
 # gates and {glue:text}`circle_hmc_adapted_gate_last` on task 5, where the final accuracy is read.

@@ -258,7 +258,7 @@ def judge_joint(table: pd.DataFrame) -> Judgement:
 def judge_densities(table: pd.DataFrame) -> Judgement:
     """Whether draws of the fitted mixture are as accurate on the task just learned as HMC's, on every set."""
     fitted, words, shares = densities(table), [], []
-    for row, rule in (("hmc", "whole chains held out"), ("hmc_as_published", "as published on Pan's set")):
+    for row, rule in (("hmc", "whole chains held out"), ("hmc_as_published", "as published")):
         gap = fitted.accuracy_gap[fitted["row"] == row]
         near = (gap.abs() <= POINT + 1e-12).sum()
         words.append(f"{rule}: {near} of {len(gap)} tasks, median gap {100 * gap.median():+.1f} points")
