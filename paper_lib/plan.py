@@ -109,11 +109,12 @@ class Plan:
         return [*map(Piece, self.selections), *(Piece(one, chapter) for chapter, one in self.chapters.items())]
 
     def pieces(self, missing: bool = False) -> list[Piece]:
-        """Every selection in pieces of a few seeds; those that the committed tables lack, or all."""
+        """Every selection in pieces of a few seeds, each once; those that the committed tables lack, or all."""
         wholes = self.wholes()
         if missing:
             wholes = [left for one in wholes if (left := one.missing())]
-        return [part for one in wholes for part in self._split(one)]
+        # Chapters share rows, some with fewer seeds: their pieces can be the same.
+        return list({part.name: part for one in wholes for part in self._split(one)}.values())
 
     def _split(self, piece: Piece) -> Iterator[Piece]:
         seeds = piece.selection.seeds
