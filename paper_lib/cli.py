@@ -32,10 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments say (the process's own if None) and return the exit status."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
-    # Of words on both sides of an option argparse takes those on one.
-    if not hasattr(options, "options") or any(word.startswith("-") for word in rest):
-        parser.parse_args(arguments)  # says what is unknown
-    else:
+    if rest and (not hasattr(options, "options") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # of words on both sides of an option argparse takes those on one
         options.options += rest
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -143,7 +142,6 @@ def _chapter(name: str) -> ModuleType:
 
 
 def _run(options: argparse.Namespace) -> int:
-    import dataclasses
     import functools
 
     from paper_lib import sweep
@@ -160,11 +158,9 @@ def _run(options: argparse.Namespace) -> int:
     if hasattr(module, "LIVE"):
         run = getattr(module, "run", sweep.run)
         if hasattr(module, "Sizes"):  # of the chapter's own, beside what a selection has
-            fields = {field.name for field in dataclasses.fields(module.Sizes)}
+            fields, shared = field_types(module.Sizes), field_types(type(module.LIVE))
             own = {name: value for name, value in values.items() if name in fields}
-            values = {
-                name: v for name, v in values.items() if name in field_types(type(module.LIVE)) or name not in own
-            }
+            values = {name: value for name, value in values.items() if name not in fields or name in shared}
             run = functools.partial(run, sizes=config_from(module.Sizes, own))
         return _run_rows(run, selection_from(module.LIVE, values))
     _report(module.run(config_from(module.Config, values)))

@@ -300,7 +300,7 @@ def claims() -> list[Claim]:
             *(
                 "imbalance in networks",
                 "Sec. 5",
-                "the same in networks, here of SGD and VCL",
+                "more data for the current task makes networks forget earlier ones, here SGD and VCL",
             ),
             *("task_imbalance", _imbalance, _imbalance_selections()),
         ),

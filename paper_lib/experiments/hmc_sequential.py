@@ -101,15 +101,18 @@ def gates(table: pd.DataFrame) -> pd.DataFrame:
                 f"ESS, {short}": part[f"ess_{of}"].median(),
                 f"least ESS, {short}": part[f"ess_{of}"].min(skipna=False),
             }
-        passed = part[list(_GATED)].astype(bool).all(axis=1)
-        found[str(row)] = line | {"passed": int(passed.sum()), "n": len(part)}
+        found[str(row)] = line | {"passed": int(_pass(part).sum()), "n": len(part)}
     return pd.DataFrame.from_dict({name: found[name] for name in ROWS if name in found}, orient="index")
 
 
 def passed(table: pd.DataFrame) -> pd.DataFrame:
     """Whether the chains of each run pass the gate: columns ``row, seed, task, passed``."""
     lines = told(table, *_GATED)
-    return lines.assign(passed=lines[list(_GATED)].astype(bool).all(axis=1))
+    return lines.assign(passed=_pass(lines))
+
+
+def _pass(lines: pd.DataFrame) -> pd.Series:
+    return lines[list(_GATED)].astype(bool).all(axis=1)
 
 
 def stuck(table: pd.DataFrame) -> pd.DataFrame:
@@ -256,7 +259,7 @@ def judge_joint(table: pd.DataFrame) -> Judgement:
 
 
 def judge_densities(table: pd.DataFrame) -> Judgement:
-    """Whether draws of the fitted mixture are as accurate on the task just learned as HMC's, on every set."""
+    """Whether draws of the mixture are as accurate on the task just learned as HMC's, by the better of two rules."""
     fitted, words, shares = densities(table), [], []
     for row, rule in (("hmc", "whole chains held out"), ("hmc_as_published", "as published")):
         gap = fitted.accuracy_gap[fitted["row"] == row]
