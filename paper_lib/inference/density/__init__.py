@@ -228,7 +228,8 @@ def _fit_mixture(
             break
     final = every
     if settings.final_rows is not None:
-        final = rows[torch.randperm(len(rows), generator=stream)[: settings.final_rows].to(rows.device)]
+        chosen = torch.randperm(len(rows), generator=stream)[: settings.final_rows].sort().values  # folds go by order
+        final = rows[chosen.to(rows.device)]
     mixture, _ = em.fit_from(final, em.expect(best[1], final)[0], *how)
     info = {"num_components": torch.tensor(mixture.mean.shape[1]), "curve": curve}
     return mixture, info | {"held_out": curve.new_tensor(best[0]), "held_out_gaussian": curve[0]}
