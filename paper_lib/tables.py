@@ -146,7 +146,7 @@ class Printed(NamedTuple):
         value: percent.
         margin: the printed ±, percentage points.
         metric: what it turned out to be, ``final_accuracy`` or ``triangle_mean``, or empty where that cannot be told.
-        epochs: the paper's, if it says.
+        epochs: of a task, the paper's if it says, or the public code's: the mean, where the first task has more.
     """
 
     exhibit: str
@@ -217,7 +217,7 @@ def comparison(
 
 
 def judge_number(
-    paper: Printed, triangle: metrics.Summary, final: metrics.Summary, epochs: int | None, num_seeds: int = 10
+    paper: Printed, triangle: metrics.Summary, final: metrics.Summary, epochs: float | None, num_seeds: int = 10
 ) -> Judgement:
     """Whether runs reproduce a printed number, by both readings of its ± and of its metric.
 
@@ -231,7 +231,7 @@ def judge_number(
         return Judgement("", "")
     reduced = [f"{final.n} seed{'s' * (final.n > 1)}"] * (final.n < num_seeds)
     if paper.epochs and epochs is not None and epochs < paper.epochs:
-        reduced.append(f"{epochs} of {paper.epochs} epochs")
+        reduced.append(f"{epochs:g} of {paper.epochs} epochs")
     if reduced:
         return Judgement("not comparable", f"reduced: {', '.join(reduced)}")
     if paper.margin > LARGEST_SE:
@@ -292,11 +292,10 @@ def numbers(table: pd.DataFrame, rows: Iterable[str], suffix: str = "") -> dict[
     }
 
 
-def epochs_of(table: pd.DataFrame) -> int | None:
-    """Epochs of a row's runs, out of their stored identity; None where its method has none."""
-    found = _identities(table)
-    epochs = {json_epochs for i in found if isinstance(json_epochs := i["method"][2].get("epochs"), int)}
-    return min(epochs) if epochs else None
+def epochs_of(table: pd.DataFrame) -> float | None:
+    """Epochs of a task in a row's runs, the mean over tasks, out of their stored identity; None without epochs."""
+    found = [i["method"][2].get("epochs") for i in _identities(table)]
+    return min((float(np.mean(epochs)) for epochs in found if epochs is not None), default=None)
 
 
 def _identities(table: pd.DataFrame) -> list[Mapping[str, Any]]:

@@ -32,7 +32,11 @@ def results(monkeypatch, tmp_path):
         table = pd.concat(parts)
         sources = {}
         for (row, scenario, key), part in table.groupby(["row", "scenario", "key"]):
-            preset, changes = part.preset.iloc[0], {"epochs": 3} if part.changes.iloc[0] else {}
+            preset, epochs = (
+                part.preset.iloc[0],
+                [int(n) for n in part.changes.iloc[0].removeprefix("epochs=").split(",") if n],
+            )
+            changes = {"epochs": epochs[0] if len(epochs) == 1 else tuple(epochs)} if epochs else {}
             chosen = sweep.Selection(dataset, scenario, preset, rows=(row,), changes=changes)
             (job,) = sweep.jobs(chosen)
             sources[key] = {"identity": job.identity("data"), "runs": []}
@@ -119,6 +123,18 @@ def test_a_full_run_of_one_row_leaves_what_stands_in_for_others(results, monkeyp
     results("split_cifar10", short, tidy([perfect] * 10, "fromp", "full", **cifar))
     there = paper.stored("split_cifar10", ("protocl", "fromp"))
     assert set(there[["row", "changes"]].itertuples(index=False, name=None)) == {("protocl", "epochs=3"), ("fromp", "")}
+
+
+def test_rows_that_stand_in_with_settings_of_their_own_are_told_apart(results):
+    """Methods count epochs in their own way, so a data set's stand-ins are several selections."""
+    short = {
+        row: tidy([FORGETS], row, row, dataset="split_cifar10", changes=changes)
+        for row, changes in (("protocl", "epochs=10"), ("sfsvi", "epochs=25,6,6,6,6"))
+    }
+    results("split_cifar10", *short.values())
+    found = paper.stored("split_cifar10", ("protocl", "sfsvi", "fromp"))
+    assert set(found["row"]) == set(short)
+    assert [one.rows for one in paper._standing_in("split_cifar10", list(short))] == [("protocl",), ("sfsvi",)]
 
 
 def test_the_live_rows_stand_on_both_bounds_and_show_the_claim():

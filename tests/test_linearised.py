@@ -83,8 +83,10 @@ def test_roots_of_the_softmax_hessian():
 NETWORKS = [*((n, 6) for n in MLPS), (CifarNet(3), 3)]
 
 
+@pytest.mark.parametrize("floats", [linearised.FLOATS_AT_ONCE, 1], ids=["all rows", "row by row"])
 @pytest.mark.parametrize(("network", "num_points"), NETWORKS, ids=lambda n: type(n).__name__)
-def test_kernel_and_curvature_are_products_of_the_jacobian(network, num_points):
+def test_kernel_and_curvature_are_products_of_the_jacobian(network, num_points, floats, monkeypatch):
+    monkeypatch.setattr(linearised, "FLOATS_AT_ONCE", floats)
     params, var, draws = drawn(network)
     shape = getattr(network, "input_shape", (3, 32, 32))
     x = torch.rand(num_points, *shape, generator=draws, dtype=torch.float64)

@@ -18,7 +18,7 @@ the variances of its weights (in x out).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -30,8 +30,11 @@ from paper_lib.networks import Network, Params
 UNITS_AT_ONCE = 32
 """Units of a dense layer whose sums over inputs a kernel keeps at a time."""
 
-POINTS_AT_ONCE = 16
+POINTS_AT_ONCE = 8
 """Points whose unfolded images a convolution's gradients keep at a time."""
+
+FLOATS_AT_ONCE = 2**26
+"""Gradients in pre-activations that are kept at a time: of CifarNet those of about 800 rows of a point."""
 
 
 def output_moments(
@@ -103,20 +106,27 @@ def kernel(network: Network, params: Params, var: Params, x: Tensor, rows: Calla
     Returns:
         ``(k, n, n)`` in the precision of ``params``.
     """
-    total = 0.0
-    for (a, delta), s, s_bias in zip(_backward(network, params, x, rows), var[::2], var[1::2], strict=True):
-        if a.dim() == 2:
-            total = total + _dense_kernel(a, delta, s[0])
-        else:
-            own = (_conv_gradients(a, d).flatten(1) for d in delta)
-            total = total + torch.stack([(g * s.flatten()) @ g.T for g in own])
-            delta = delta.flatten(3).sum(-1)
-        total = total + torch.matmul(delta * s_bias.flatten(), delta.mT)
+    inputs, groups = _backward(network, params, x, rows)
+    dense, kernels = {}, []
+    for deltas in groups:
+        total = 0.0
+        for layer, (a, delta, s, s_bias) in enumerate(zip(inputs, deltas, var[::2], var[1::2], strict=True)):
+            if a.dim() == 2:
+                dense.setdefault(layer, []).append(delta)
+            else:
+                own = torch.cat(list(_conv_gradients(a, delta))).transpose(0, 1).flatten(2)
+                total = total + torch.stack([(g * s.flatten()) @ g.T for g in own])
+                delta = delta.flatten(3).sum(-1)
+            total = total + torch.matmul(delta * s_bias.flatten(), delta.mT)
+        kernels.append(total)
+    total = torch.cat(kernels)
+    for layer, delta in dense.items():
+        total += _dense_kernel(inputs[layer], torch.cat(delta), var[2 * layer][0])
     return total
 
 
 def diagonal_ggn(
-    network: Network, params: Params, x: Tensor, units: Sequence[int] | None = None, chunk: int = 512
+    network: Network, params: Params, x: Tensor, units: Sequence[int] | None = None, chunk: int | None = None
 ) -> Params:
     r"""The diagonal of :math:`\sum_n J_n^\top (\mathrm{diag}\,p_n - p_n p_n^\top) J_n`, p the softmax probabilities.
 
@@ -125,7 +135,7 @@ def diagonal_ggn(
         params: its parameters ``(seed, ...)``.
         x: ``(n, *shape)``, the same points for every seed.
         units: outputs that the softmax runs over; None for all of them.
-        chunk: points at a time.
+        chunk: points at a time; 512 where None, 64 of images.
 
     Returns:
         Sums over points in the shapes of ``params``.
@@ -133,17 +143,18 @@ def diagonal_ggn(
     total = tuple(torch.zeros_like(p) for p in params)
     for seed in range(params[0].shape[0]):
         one = tuple(p[seed : seed + 1] for p in params)
-        for part in x.split(chunk):
-            layers = _backward(network, one, part, lambda f: softmax_roots(f, units))
-            for (a, delta), weight, bias in zip(layers, total[::2], total[1::2], strict=True):
-                if a.dim() == 2:
-                    squares = delta.square().sum(0)
-                    weight[seed] += a.square().T @ squares
-                    bias[seed] += squares.sum(0)
-                else:
-                    for d in delta:
-                        weight[seed] += _conv_gradients(a, d).square().sum(0).view_as(weight[seed])
-                        bias[seed] += d.flatten(2).sum(-1).square().sum(0)
+        for part in x.split(chunk or (512 if x.dim() == 2 else 64)):
+            inputs, groups = _backward(network, one, part, lambda f: softmax_roots(f, units))
+            for deltas in groups:
+                for a, delta, weight, bias in zip(inputs, deltas, total[::2], total[1::2], strict=True):
+                    if a.dim() == 2:
+                        squares = delta.square().sum(0)
+                        weight[seed] += a.square().T @ squares
+                        bias[seed] += squares.sum(0)
+                    else:
+                        for own in _conv_gradients(a, delta):
+                            weight[seed] += own.square_().sum((0, 1)).view_as(weight[seed])
+                        bias[seed] += delta.flatten(3).sum(-1).square().sum((0, 1))
     return total
 
 
@@ -161,23 +172,25 @@ def softmax_roots(f: Tensor, units: Sequence[int] | None = None) -> Tensor:
 
 def _backward(
     network: Network, params: Params, x: Tensor, rows: Callable[[Tensor], Tensor]
-) -> list[tuple[Tensor, Tensor]]:
+) -> tuple[list[Tensor], Iterator[list[Tensor]]]:
     """For each layer of one seed's network its inputs and what reaches its pre-activations from each row.
 
     Returns:
-        Inputs ``(n, in)``, or ``(n, channel, height, width)`` of a convolution, and gradients ``(k, n, out)`` or
-        ``(k, n, channel, height, width)``.
+        Inputs ``(n, in)``, or ``(n, channel, height, width)`` of a convolution, and groups of rows, few enough for
+        memory: gradients ``(k, n, out)`` or ``(k, n, channel, height, width)`` of every layer.
     """
     tape = []
     with torch.enable_grad():
         f = network([p.detach().requires_grad_() for p in params], x, tape=tape)[0]
     inputs, outputs = zip(*tape, strict=True)
-    reached = [torch.autograd.grad(f, outputs, row, retain_graph=True) for row in rows(f.detach())]
-    layers = []
-    for a, *deltas in zip(inputs, *reached, strict=True):
-        dense = a.dim() == 3
-        layers.append((a.detach()[0] if dense else a.detach(), torch.stack([d[0] if dense else d for d in deltas])))
-    return layers
+    rows_at_once = max(1, FLOATS_AT_ONCE // sum(o.numel() for o in outputs))
+
+    def groups():
+        for group in rows(f.detach()).split(rows_at_once):
+            reached = [torch.autograd.grad(f, outputs, row, retain_graph=True) for row in group]
+            yield [torch.stack([d[0] if d.dim() == 3 else d for d in layer]) for layer in zip(*reached, strict=True)]
+
+    return [a.detach()[0] if a.dim() == 3 else a.detach() for a in inputs], groups()
 
 
 def _dense_kernel(a: Tensor, delta: Tensor, s: Tensor) -> Tensor:
@@ -191,8 +204,15 @@ def _dense_kernel(a: Tensor, delta: Tensor, s: Tensor) -> Tensor:
     return total
 
 
-def _conv_gradients(a: Tensor, delta: Tensor, size: int = 3) -> Tensor:
-    """Gradients of each point, ``(n, out, in * size * size)``, in the weights of a convolution of stride 1."""
+def _conv_gradients(a: Tensor, delta: Tensor, size: int = 3) -> Iterator[Tensor]:
+    """Gradients of each row and point in the weights of a convolution of stride 1, some points at a time.
+
+    An unfolded image serves all rows, in one product a point.
+
+    Yields:
+        ``(n, k, out, in * size * size)``.
+    """
     padding = (delta.shape[-1] - a.shape[-1] + size - 1) // 2
-    parts = zip(a.split(POINTS_AT_ONCE), delta.flatten(2).split(POINTS_AT_ONCE), strict=True)
-    return torch.cat([torch.bmm(d, F.unfold(x, size, padding=padding).mT) for x, d in parts])
+    for x, d in zip(a.split(POINTS_AT_ONCE), delta.split(POINTS_AT_ONCE, dim=1), strict=True):
+        d = d.transpose(0, 1).flatten(3)
+        yield torch.bmm(d.flatten(1, 2), F.unfold(x, size, padding=padding).mT).unflatten(1, d.shape[1:3])
