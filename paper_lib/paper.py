@@ -48,6 +48,7 @@ REDUCED = tuple(
     for dataset, rows, epochs in (
         ("split_cifar10", ("protocl", "replay"), 10),
         ("split_cifar100", ("protocl", "replay"), 10),
+        ("split_cifar10_100", ("protocl",), 10),
         ("split_cifar10", ("fromp",), 10),
         ("split_cifar10", ("sfsvi",), (25, *[6] * 4)),
         ("split_cifar100", ("sfsvi",), (25, *[6] * 9)),
