@@ -15,7 +15,7 @@ import pandas as pd
 
 from paper_lib import sweep, tables
 from paper_lib.data.stream import LABELS as DATASETS
-from paper_lib.rows import ROWS, TOYS
+from paper_lib.rows import MNISTS, ROWS, TOYS
 from paper_lib.sweep import Selection, replace
 from paper_lib.tables import Claim, Judgement, Printed
 
@@ -44,17 +44,24 @@ PRINTED = (
 )
 
 REDUCED = tuple(
-    Selection(dataset, "class_incremental", "paper", seeds=(0,), rows=rows, changes={"epochs": epochs})
-    for dataset, rows, epochs in (
-        ("split_cifar10", ("protocl", "replay"), 10),
-        ("split_cifar100", ("protocl", "replay"), 10),
-        ("split_cifar10_100", ("protocl",), 10),
-        ("split_cifar10", ("fromp",), 10),
-        ("split_cifar10", ("sfsvi",), (25, *[6] * 4)),
-        ("split_cifar100", ("sfsvi",), (25, *[6] * 9)),
+    Selection(dataset, "class_incremental", "paper", seeds=tuple(range(seeds)), rows=rows, changes=changes)
+    for dataset, rows, seeds, changes in (
+        ("split_cifar10", ("protocl", "replay"), 1, {"epochs": 10}),
+        ("split_cifar100", ("protocl", "replay"), 1, {"epochs": 10}),
+        ("split_cifar10_100", ("protocl",), 1, {"epochs": 10}),
+        ("split_cifar10", ("fromp",), 1, {"epochs": 10}),
+        ("split_cifar10", ("sfsvi",), 1, {"epochs": (25, *[6] * 4)}),
+        ("split_cifar100", ("sfsvi",), 1, {"epochs": (25, *[6] * 9)}),
+        *((d, ("hibnn",), 3, {"epochs": 100, "learning_rate": 1e-2, "decay": 0.248}) for d in MNISTS),
     )
 )
-"""What stands in for Table 2 as long as a data set has no runs in full: one seed, about an eighth of the epochs."""
+"""What stands in for a row as long as it has no runs in full.
+
+On CIFAR an eighth of the epochs. Of HIBNN a tenth, at ten times the learning rate, whose decay is as much faster: the
+divergence of the weights pulls on log variances by about a learning rate a step, and without that compensation it still
+fell as fast as at first. That was seen with two layers of 200 on a seed of Split-MNIST, whose test score was seen too;
+rate and decay were then chosen by the objective on training data.
+"""
 
 SECONDS = {
     ("fromp", "split_cifar10"): (1425, 28),

@@ -59,23 +59,6 @@ def source(dataset: str) -> str:
     return "\n".join(told if table.empty else [*told, tables.provenance_of(table)])
 
 
-def not_run(*datasets: str) -> pd.DataFrame:
-    """The paper's numbers on data sets that nothing has been run on at its scale yet, a column each."""
-    return (
-        pd.DataFrame(
-            {
-                paper.DATASETS[d]: {
-                    paper.label(p.row): f"{p.value:.2f} ± {p.margin:.2f}" for p in paper.PRINTED if p.dataset == d
-                }
-                for d in datasets
-                if stored(d).empty
-            }
-        )
-        .fillna("–")
-        .rename_axis(index="method")
-    )
-
-
 def numbers() -> dict[str, float | str]:
     """What the chapter's prose cites: percent of stored runs, and the verdicts."""
     cited: dict[str, float | str] = {}
@@ -83,8 +66,10 @@ def numbers() -> dict[str, float | str]:
         table = stored(dataset)
         cited |= tables.numbers(table, shown_in("tables"), short)
         cited[f"n_sfsvi{short}"] = str(len(tables.by_seed(table).get("sfsvi", ())))
-    cited |= tables.numbers(stored("split_cifar10"), ("protocl", "replay"), "_cifar10")
-    cited["verdict_cifar10"] = str(comparison("split_cifar10").words["protocl"])
+    for dataset, short in (("split_cifar10", "_cifar10"), ("split_cifar100", "_cifar100")):
+        cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
+        cited[f"verdict{short}"] = str(comparison(dataset).words["protocl"])
+    cited |= tables.numbers(stored("split_cifar10_100"), ("protocl",), "_cifar10_100")
     seconds = comparison("split_mnist").seconds
     learned = tables.matrices(stored("split_mnist")).get("vcl_single_head")
     cited["vcl_second_task"] = 100 * float(learned[:, 1, 1].mean()) if learned is not None else np.nan

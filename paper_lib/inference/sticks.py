@@ -51,7 +51,7 @@ def raw(value: float) -> float:
     >>> round(float(concentration(torch.tensor(raw(5.0)))), 5)
     5.0
     """
-    return math.log(math.expm1(value - OFFSET))
+    return value - OFFSET + math.log(-math.expm1(OFFSET - value))  # log(e^x - 1), which overflows for large x
 
 
 def beta_kl(q: Pair, p: Pair) -> Tensor:
