@@ -183,6 +183,11 @@ def execute(
     return tidy(records)
 
 
+def key(job: Job) -> str:
+    """The key of a job's records, by which they find what else was computed of them."""
+    return key_of(_place(job, make_stream(**job.stream).digest)[0])
+
+
 def _place(job: Job, digest: str) -> tuple[dict[str, Any], Path]:
     """The identity of a job, and the folder of its records.
 

@@ -7,7 +7,7 @@ import notebooks
 import pytest
 import torch
 
-from paper_lib import sweep
+from paper_lib import runs, sweep
 from paper_lib.data.stream import make_stream
 from paper_lib.experiments import release_audit
 from paper_lib.methods.protocl import ProtoCL
@@ -75,6 +75,34 @@ def test_a_kept_posterior_predicts_as_its_run_did(tmp_path, monkeypatch):
         torch.tensor(point.accuracy.to_numpy()), torch.tensor(last.value[point.index].to_numpy()), rtol=0, atol=1e-6
     )
     assert set(table.rule) == {"task", "point"} and set(table["row"]) == {"hibnn"}
+
+
+def test_heads_are_written_beside_their_runs_and_go_with_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(runs, "RESULTS", tmp_path)
+    short = {"epochs": 2, "likelihood_epochs": 2}
+    ways = [
+        Selection("split_digits", "class_incremental", "paper", seeds=(0, 4), rows=("hibnn",), changes=changes)
+        for changes in (short, short | {"temperature": 0.5})
+    ]
+    monkeypatch.setattr(release_audit, "HEAD_SELECTIONS", ways)
+    with pytest.raises(FileNotFoundError, match="no run of HIBNN"):
+        release_audit.write_heads()
+    for one in ways:
+        sweep.run(one)
+        release_audit.write_heads()
+        release_audit.write_heads()  # nothing twice
+        runs.tabulate()
+    found = release_audit.stored_heads()
+    assert len(found) == 2 * 2 * 5 * 4 and found.key.nunique() == 2
+    torch.testing.assert_close(
+        torch.tensor(found[found.key == found.key.iloc[0]].accuracy.to_numpy()),
+        torch.tensor(release_audit.heads(ways[0]).accuracy.to_numpy()),
+        rtol=0,
+        atol=1e-5,
+    )
+    monkeypatch.setattr(release_audit, "HEAD_SELECTIONS", ways[:1])
+    assert release_audit.stored_heads().key.nunique() == 1
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,11 +20,12 @@ import torch.nn.functional as F
 from paper_lib import paper, runs, sweep, tables
 from paper_lib.checks import one_of
 from paper_lib.data.stream import Stream, Task, make_stream
+from paper_lib.files import whole_file
 from paper_lib.methods.hibnn import HIBNN, choose
 from paper_lib.methods.hibnn import State as HIBNNState
 from paper_lib.methods.protocl import Evidence, ProtoCL, as_published, observe
 from paper_lib.methods.protocl import State as ProtoCLState
-from paper_lib.rows import BLUE, GREEN, GREY, VERMILION
+from paper_lib.rows import BLUE, GREEN, GREY, MNISTS, VERMILION
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
@@ -63,6 +65,13 @@ LIVE = Selection(scenario=SCENARIO, rows=(ROW,), changes={"dropout": 0.2})
 """What the chapter runs unless its parameters say otherwise: with dropout on digits too, where ``protocl`` has none."""
 
 HEAD_ROWS = ("hibnn", "hibnn_as_published")
+HEAD_SELECTIONS = (
+    *(Selection(d, SCENARIO, "paper", seeds=tuple(range(paper.SEEDS)), rows=HEAD_ROWS) for d in MNISTS),
+    *(one for one in paper.REDUCED if set(one.rows) <= set(HEAD_ROWS)),
+)
+"""HIBNN's runs at the paper's scale, and those that stand in for them."""
+HEAD_COMMAND = 'python -c "from paper_lib.experiments import release_audit as r; r.write_heads()"'
+"""What chooses heads for the runs that the run store keeps, and writes how that ends."""
 RULES, ENTROPIES = ("task", "point"), ("expected", "predictive")
 
 
@@ -148,7 +157,15 @@ def numbers() -> dict[str, float | str]:
         f"{name}_change": changed.change[f]
         for name, f in (("dropout", DROPOUT), ("memory", MEMORY), ("repeats", REPEATS))
     }
-    return {name: value if isinstance(value, str) else round(float(value), 4) for name, value in cited.items()}
+    cited = {name: value if isinstance(value, str) else round(float(value), 4) for name, value in cited.items()}
+    table = stored_heads()
+    for dataset in MNISTS:
+        own = table[(table.dataset == dataset) & (table["row"] == "hibnn")] if len(table) else table
+        for rule in RULES:
+            found = own[(own.rule == rule) & (own.entropy == "predictive")].accuracy if len(own) else ()
+            cited[f"head_{rule}_{dataset}"] = f"{100 * found.mean():.1f} %" if len(found) else "not run yet"
+        cited[f"heads_{dataset}"] = str(own.seed.nunique() if len(own) else 0)
+    return cited
 
 
 # --- ProtoCL, scored while it learns from the labels
@@ -271,8 +288,34 @@ def heads(chosen: Selection) -> pd.DataFrame:
                 last = max(kept, key=lambda name: int(name.rsplit("/", 1)[1]))
                 state = job.method.restored(stream.spec, seed, torch.from_numpy(kept[last]), stream.spec.num_tasks)
                 table = head_selection(job.method, state, stream.held_out)
-                parts.append(table.assign(row=job.row, dataset=chosen.dataset, epochs=job.method.epochs))
+                parts.append(table.assign(row=job.row, dataset=chosen.dataset, key=runs.key(job)))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def write_heads() -> None:
+    """Write ``heads`` of ``HEAD_SELECTIONS``; what was written of runs that the run store does not keep stays."""
+    found = [part for one in HEAD_SELECTIONS if not (part := heads(one)).empty]
+    if not found:
+        raise FileNotFoundError(f"no run of HIBNN at the paper's scale in {runs.folder()}")
+    table, old = pd.concat(found), stored_heads()
+    if not old.empty:
+        table = pd.concat([old, table]).drop_duplicates(["key", "seed", "task_tested", "rule", "entropy"], keep="last")
+    with whole_file(_heads_path()) as file:
+        table.to_csv(file, index=False, float_format="%.6g")
+
+
+def stored_heads() -> pd.DataFrame:
+    """What ``write_heads`` wrote of runs whose rows are set as they are today."""
+    if not _heads_path().exists():
+        return pd.DataFrame()
+    jobs = [job for one in HEAD_SELECTIONS for job in sweep.jobs(one)]
+    current = {key for job in jobs for key, run in runs.provenance(job.table).items() if job.matches(run["identity"])}
+    table = pd.read_csv(_heads_path())
+    return table[table.key.isin(current)]
+
+
+def _heads_path() -> Path:
+    return runs.RESULTS / "hibnn_heads.csv"
 
 
 def run_heads(live: Selection) -> pd.DataFrame:
@@ -287,7 +330,12 @@ def shown_heads(table: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         return table
     words = {"task": "one a task", "point": "one a point"}
-    named = table.assign(row=table["row"].map(paper.label), head=table["rule"].map(words))
+    several = table.dataset.nunique() > 1
+    names = [
+        f"{paper.label(row)} on {paper.DATASETS[dataset]}" if several else paper.label(row)
+        for row, dataset in zip(table["row"], table["dataset"], strict=True)
+    ]
+    named = table.assign(row=names, head=table["rule"].map(words))
     scores = {"accuracy": "final accuracy", "accuracy_of_draws": "accuracy of single draws", "own_head": "own head"}
     mean = 100 * named.groupby(["row", "head", "entropy"], sort=False)[list(scores)].mean().rename(columns=scores)
     flat = mean.round(1).reset_index()
