@@ -48,7 +48,6 @@ REDUCED = tuple(
     for dataset, rows, seeds, changes in (
         ("split_cifar10", ("protocl", "replay"), 1, {"epochs": 10}),
         ("split_cifar100", ("protocl", "replay"), 1, {"epochs": 10}),
-        ("split_cifar10_100", ("protocl",), 1, {"epochs": 10}),
         ("split_cifar10", ("fromp",), 1, {"epochs": 10}),
         ("split_cifar10", ("sfsvi",), 1, {"epochs": (25, *[6] * 4)}),
         ("split_cifar100", ("sfsvi",), 1, {"epochs": (25, *[6] * 9)}),

@@ -12,6 +12,7 @@ from paper_lib.experiments import (
     vcl_toy_tuning,
     why_hmc_forgets,
 )
+from paper_lib.experiments.class_incremental import DROPPING
 from paper_lib.experiments.hmc_diagnostics import FLOWS, FOLDS, flow_selection
 from paper_lib.paper import REDUCED, SEEDS
 from paper_lib.plan import apart, shown
@@ -36,6 +37,7 @@ SELECTIONS = [
     *apart([*shown("paper", range(SEEDS), DATASETS), *protocl_memory.selections()]),
     *BESIDE,
     *REDUCED,
+    *DROPPING,
     *why_hmc_forgets.selections(),
     *map(flow_selection, FLOWS),
     FOLDS,

@@ -20,6 +20,17 @@ ROWS = tuple(dict.fromkeys((*shown_in("tables"), *(p.row for p in paper.PRINTED)
 LIVE = Selection(scenario=SCENARIO, rows=("sgd", "vcl_single_head", "vcl_coreset", "replay", "protocl", "joint"))
 """What the chapter runs unless its parameters say otherwise."""
 
+DROPPING = tuple(
+    Selection(
+        *("split_cifar10", SCENARIO, "paper"),
+        seeds=(0, 1, 2),
+        rows=("fromp",),
+        changes={"num_tasks": 2, "train_sizes": (1000, 1000), "epochs": 20, "batch_size": 64, "dropout": dropout},
+    )
+    for dropout in (True, False)
+)
+"""Whether FROMP's network may drop units on the current task alone: two tasks, 1,000 points of each class."""
+
 SHOWN_SETTINGS = (
     *("hidden", "epochs", "batch_size", "learning_rate", "dropout", "weight_decay", "num_samples"),
     *("label_smoothing", "replay_weight"),
@@ -69,7 +80,6 @@ def numbers() -> dict[str, float | str]:
     for dataset, short in (("split_cifar10", "_cifar10"), ("split_cifar100", "_cifar100")):
         cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
         cited[f"verdict{short}"] = str(comparison(dataset).words["protocl"])
-    cited |= tables.numbers(stored("split_cifar10_100"), ("protocl",), "_cifar10_100")
     seconds = comparison("split_mnist").seconds
     learned = tables.matrices(stored("split_mnist")).get("vcl_single_head")
     cited["vcl_second_task"] = 100 * float(learned[:, 1, 1].mean()) if learned is not None else np.nan

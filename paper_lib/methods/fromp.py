@@ -15,7 +15,7 @@ with the kernels built once a task, at :math:`w_{t-1}`, in float64. The gradient
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -81,6 +81,8 @@ class FROMP:
     Attributes:
         hidden: widths of the MLP's hidden layers; ignored by CifarNet.
         network: ``mlp`` or ``cifarnet``.
+        dropout: whether CifarNet drops units on the current task's points, as the reference has it; on stored points
+            none are dropped.
         epochs: passes over each task, or one number a task.
         batch_size: points a step.
         learning_rate: of Adam, which starts afresh with every task.
@@ -96,6 +98,7 @@ class FROMP:
 
     hidden: tuple[int, ...] = (200, 200)
     network: Literal["mlp", "cifarnet"] = "mlp"
+    dropout: bool = True
     epochs: int | tuple[int, ...] = 10
     batch_size: int = 32
     learning_rate: float = 1e-4
@@ -189,7 +192,9 @@ class FROMP:
         return f.masked_fill(~state.spec.task_mask(task_id).to(x.device), -torch.inf).log_softmax(-1)
 
     def _network(self, spec: Spec) -> Network:
-        return build(self.network, spec.input_shape, self.hidden, spec.num_units, ())
+        network = build(self.network, spec.input_shape, self.hidden, spec.num_units, ())
+        whole = self.dropout or self.network == "mlp"
+        return network if whole else replace(network, dropout=(0.0,) * len(network.dropout))
 
     def _remember(self, state: State, task: Task) -> State:
         """The state with a task's memorable points and its part of the curvature."""
