@@ -88,16 +88,20 @@ Table(
 )
 
 # %% [markdown]
-# Table 2. On Split-CIFAR10 the verdict names what is reduced against the paper's runs. Below it stand the printed numbers
-# of data sets that have not been run.
+# Table 2. The verdicts name what is reduced against the paper's runs. Split-CIFAR10:
 
 # %% tags=["hide-input"]
 cifar = class_incremental.comparison("split_cifar10")
 shown, more = tables.side_by_side(cifar, paper.label)
 Table(shown, more=more, source=class_incremental.source("split_cifar10"))
 
+# %% [markdown]
+# And Split-CIFAR100, ten tasks of ten classes:
+
 # %% tags=["hide-input"]
-Table(class_incremental.not_run("split_cifar100"))
+cifar = class_incremental.comparison("split_cifar100")
+shown, more = tables.side_by_side(cifar, paper.label)
+Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 
 # %% [markdown]
 # ## What agrees, what does not, why
@@ -145,16 +149,38 @@ Table(class_incremental.not_run("split_cifar100"))
 # two printed numbers are of one metric, so few seeds do not tell. Calibrated, ProtoCL is above it by both:
 # {glue:text}`triangle_protocl_calibrated_fmnist:.1f` and {glue:text}`final_protocl_calibrated_fmnist:.1f` %.
 #
-# **Split-CIFAR10, without tuning.** ProtoCL has a triangle mean of
-# {glue:text}`triangle_protocl_cifar10:.1f` % and a final accuracy of {glue:text}`final_protocl_cifar10:.1f` %, replay
-# {glue:text}`triangle_replay_cifar10:.1f` and {glue:text}`final_replay_cifar10:.1f` %. The paper prints 55.81 ± 2.10
-# for ProtoCL; the verdict on ours is "{glue:text}`verdict_cifar10`".
+# **HIBNN is not comparable.** Its runs are reduced: 3 seeds and 100 of 1,000 epochs, at ten times the learning rate. The
+# network is that of its code, one layer of 100. They end at {glue:text}`final_hibnn:.1f` % on Split-MNIST and
+# {glue:text}`final_hibnn_fmnist:.1f` % on Split-FMNIST, for a printed 85.50 ± 3.20 and 43.70 ± 20.21. HIBNN has a head a
+# task and must choose one. Here it chooses for each test point; its code chooses once for all test points of a task
+# ({doc}`/notebooks/release_audit`).
+#
+# **Split-CIFAR10: one seed, an eighth of the epochs, no tuning.** By final accuracy replay has
+# {glue:text}`final_replay_cifar10:.1f` %, ProtoCL {glue:text}`final_protocl_cifar10:.1f`, S-FSVI
+# {glue:text}`final_sfsvi_cifar10:.1f` and FROMP {glue:text}`final_fromp_cifar10:.1f`. By triangle mean it is
+# {glue:text}`triangle_replay_cifar10:.1f`, {glue:text}`triangle_protocl_cifar10:.1f`,
+# {glue:text}`triangle_sfsvi_cifar10:.1f` and {glue:text}`triangle_fromp_cifar10:.1f` %. The paper prints 55.81 for ProtoCL,
+# 50.85 for S-FSVI and 48.92 ± 10.86 for FROMP. One seed settles no order.
+#
+# **FROMP learns nothing after its first task there, and dropout is why.** Just after learning them it has at most
+# {glue:text}`fromp_later_cifar10:.1f` % of tasks 2 to 5. Its code drops units on the points of the current task and none
+# on those it remembers, so the network can tell the two by the noise and answer each as it is asked to. Points of a test
+# come without noise. On two tasks of 1,000 points a class it has {glue:text}`fromp_with_dropout:.1f` % of task 2 just after
+# learning it, and {glue:text}`fromp_without_dropout:.1f` % without dropout (3 seeds). How the paper's runs were set is not
+# published.
+#
+# **Split-CIFAR100: the same.** Replay ends at {glue:text}`final_replay_cifar100:.1f` %, ProtoCL at
+# {glue:text}`final_protocl_cifar100:.1f` and S-FSVI at {glue:text}`final_sfsvi_cifar100:.1f`; their triangle means are
+# {glue:text}`triangle_replay_cifar100:.1f`, {glue:text}`triangle_protocl_cifar100:.1f` and
+# {glue:text}`triangle_sfsvi_cifar100:.1f` %. The paper prints 23.96 for ProtoCL and 20.04 for S-FSVI. What the released
+# code calls Split-CIFAR100 is another stream, on which nothing was run: all of CIFAR-10 as the first task, then nine tasks
+# of CIFAR-100 (`split_cifar10_100`).
 #
 # **ProtoCL trains faster than S-FSVI.** On Split-MNIST, without a GPU, a seed of S-FSVI took
 # {glue:text}`times_slower` as long as one of ProtoCL with 50 epochs. The machines were not equally busy. The paper prints a
 # factor of 116 for another data set, network, implementation and machine; the two cannot be compared.
 #
-# **Not tested.** What the tables mark as not run.
+# **Not tested.** What the tables mark as not run; Table 2 at the paper's epochs and seeds.
 #
 # ## Try it
 #

@@ -41,6 +41,14 @@ def test_a_linear_models_penalty_is_laplaces():
     torch.testing.assert_close(half_quadratic(values - prior.value, prior.precision), 0.5 * flat(moved).sum()[None])
 
 
+def test_dropout_is_cifarnets_and_can_be_left_out():
+    spec = Spec("images", "class_incremental", (3, 32, 32), ((0, 1),), (("a", "b"),), (0.0,) * 3, (1.0,) * 3)
+    assert FROMP(network="cifarnet")._network(spec).mask_size > 0
+    whole = FROMP(network="cifarnet", dropout=False)._network(spec)
+    assert whole.mask_size == 0 and whole.shapes == FROMP(network="cifarnet")._network(spec).shapes
+    assert FROMP(dropout=False)._network(spec) == FROMP()._network(spec)
+
+
 def test_kernels_that_are_the_identity_make_it_a_distance_of_functions():
     r = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     penalty = half_quadratic(r, torch.eye(5).expand(2, 3, 5, 5))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from paper_lib import metrics, paper, tables
+from paper_lib import metrics, paper, sweep, tables
 from paper_lib.experiments import vcl_split_mnist
 from paper_lib.rows import shown_in
 from paper_lib.sweep import Selection
@@ -80,6 +80,13 @@ def numbers() -> dict[str, float | str]:
     for dataset, short in (("split_cifar10", "_cifar10"), ("split_cifar100", "_cifar100")):
         cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
         cited[f"verdict{short}"] = str(comparison(dataset).words["protocl"])
+    of_two = sweep.stored(DROPPING)
+    for on, name in ((True, "with"), (False, "without")):
+        found = _learned_with_dropout(of_two).get(on, np.array([np.nan]))
+        cited[f"fromp_{name}_dropout"] = float(found.mean())
+    cifar = tables.matrices(stored("split_cifar10")).get("fromp")
+    later = 100 * float(np.diagonal(cifar[0])[1:].max()) if cifar is not None else np.nan
+    cited["fromp_later_cifar10"] = later
     seconds = comparison("split_mnist").seconds
     learned = tables.matrices(stored("split_mnist")).get("vcl_single_head")
     cited["vcl_second_task"] = 100 * float(learned[:, 1, 1].mean()) if learned is not None else np.nan
@@ -198,6 +205,19 @@ def _sfsvi_on_clothes(table: pd.DataFrame) -> Judgement:
     return holds(near, f"printed {printed.value:.1f}; {numbers}")
 
 
+def _learned_with_dropout(table: pd.DataFrame) -> dict[bool, np.ndarray]:
+    """Percent of task 2 just after learning it, of each seed, with and without dropout on the current task."""
+    named = {sweep.jobs(one)[0].changes: one.changes["dropout"] for one in DROPPING}
+    parts = table.groupby(table["changes"].fillna(""), observed=True)
+    return {named[changes]: 100 * tables.matrices(part)["fromp"][:, 1, 1] for changes, part in parts}
+
+
+def _dropping(table: pd.DataFrame) -> Judgement:
+    found = _learned_with_dropout(table)
+    words = (f"{'with' if on else 'without'} {a.mean():.1f} % (n = {len(a)})" for on, a in sorted(found.items())[::-1])
+    return holds(found[True].max() < 5 and found[False].min() > 20, f"just after learning task 2: {', '.join(words)}")
+
+
 CLAIMS = (
     Claim(
         *(
@@ -259,6 +279,14 @@ CLAIMS = (
             "On Split-FMNIST the triangle mean of S-FSVI is within a point of its number.",
         ),
         *("class_incremental", _sfsvi_on_clothes, _needs("sfsvi", datasets=("split_fmnist",))),
+    ),
+    Claim(
+        *(
+            "dropout on the current task alone",
+            "Table 2",
+            "FROMP's CifarNet, dropped on the current task alone, learns next to nothing of task 2; whole, it does.",
+        ),
+        *("class_incremental", _dropping, DROPPING),
     ),
 )
 """What the chapter says about stored runs."""
