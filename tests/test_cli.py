@@ -240,7 +240,7 @@ def test_stored_results_are_listed_and_exported(capsys):
     assert capsys.readouterr().out.startswith("row,dataset,scenario,split,preset,changes,final_accuracy")
     assert cli.main(["results", "list", chosen[0], chosen[1], "row=replay"]) == 0
     assert "memory_per_task=10 " in capsys.readouterr().out  # a row's other settings have lines of their own
-    assert cli.main(["results", "list", "dataset=split_cifar100"]) == 0
+    assert cli.main(["results", "list", "dataset=split_cifar10_100"]) == 0
     assert "no stored results" in capsys.readouterr().out
 
 

@@ -301,7 +301,7 @@ def write_heads() -> None:
     if not old.empty:
         table = pd.concat([old, table]).drop_duplicates(["key", "seed", "task_tested", "rule", "entropy"], keep="last")
     with whole_file(_heads_path()) as file:
-        table.to_csv(file, index=False, float_format="%.6g")
+        table.to_csv(file, sep="\t", index=False, float_format="%.6g")
 
 
 def stored_heads() -> pd.DataFrame:
@@ -310,12 +310,12 @@ def stored_heads() -> pd.DataFrame:
         return pd.DataFrame()
     jobs = [job for one in HEAD_SELECTIONS for job in sweep.jobs(one)]
     current = {key for job in jobs for key, run in runs.provenance(job.table).items() if job.matches(run["identity"])}
-    table = pd.read_csv(_heads_path())
+    table = pd.read_csv(_heads_path(), sep="\t")
     return table[table.key.isin(current)]
 
 
 def _heads_path() -> Path:
-    return runs.RESULTS / "hibnn_heads.csv"
+    return runs.RESULTS / "hibnn_heads.tsv"
 
 
 def run_heads(live: Selection) -> pd.DataFrame:
