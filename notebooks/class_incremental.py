@@ -162,12 +162,12 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 # {glue:text}`triangle_sfsvi_cifar10:.1f` and {glue:text}`triangle_fromp_cifar10:.1f` %. The paper prints 55.81 for ProtoCL,
 # 50.85 for S-FSVI and 48.92 ± 10.86 for FROMP. One seed settles no order.
 #
-# **FROMP learns nothing after its first task there, and dropout is why.** Just after learning them it has at most
+# **FROMP learns nothing after its first task there, and dropout has a part in it.** Just after learning them it has at most
 # {glue:text}`fromp_later_cifar10:.1f` % of tasks 2 to 5. Its code drops units on the points of the current task and none
-# on those it remembers, so the network can tell the two by the noise and answer each as it is asked to. Points of a test
+# on those it remembers. So the network may tell the two by the noise and answer each as it is asked to. Points of a test
 # come without noise. On two tasks of 1,000 points a class it has {glue:text}`fromp_with_dropout:.1f` % of task 2 just after
-# learning it, and {glue:text}`fromp_without_dropout:.1f` % without dropout (3 seeds). How the paper's runs were set is not
-# published.
+# learning it, and {glue:text}`fromp_without_dropout:.1f` % without dropout. These are three seeds: all of them agree, and
+# they differ widely. How the paper's runs were set is not published.
 #
 # **Split-CIFAR100: the same.** Replay ends at {glue:text}`final_replay_cifar100:.1f` %, ProtoCL at
 # {glue:text}`final_protocl_cifar100:.1f` and S-FSVI at {glue:text}`final_sfsvi_cifar100:.1f`; their triangle means are

@@ -214,8 +214,12 @@ def _learned_with_dropout(table: pd.DataFrame) -> dict[bool, np.ndarray]:
 
 def _dropping(table: pd.DataFrame) -> Judgement:
     found = _learned_with_dropout(table)
-    words = (f"{'with' if on else 'without'} {a.mean():.1f} % (n = {len(a)})" for on, a in sorted(found.items())[::-1])
-    return holds(found[True].max() < 5 and found[False].min() > 20, f"just after learning task 2: {', '.join(words)}")
+    words = (
+        f"{'with' if dropout else 'without'} {', '.join(f'{share:.1f}' for share in found[dropout])}"
+        for dropout in (True, False)
+    )
+    more = found[False] - found[True]
+    return holds(more.min() > 0 and more.mean() > 10, f"percent of task 2, a number a seed: {'; '.join(words)}")
 
 
 CLAIMS = (
@@ -284,7 +288,7 @@ CLAIMS = (
         *(
             "dropout on the current task alone",
             "Table 2",
-            "FROMP's CifarNet, dropped on the current task alone, learns next to nothing of task 2; whole, it does.",
+            "With dropout on the current task alone FROMP's CifarNet learns less of a second task, with every seed.",
         ),
         *("class_incremental", _dropping, DROPPING),
     ),
