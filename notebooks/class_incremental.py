@@ -88,15 +88,13 @@ Table(
 )
 
 # %% [markdown]
-# Table 2. The verdicts name what is reduced against the paper's runs. Split-CIFAR10:
+# Table 2: Split-CIFAR10, then Split-CIFAR100, ten tasks of ten classes. The verdicts name what is reduced against the
+# paper's runs.
 
 # %% tags=["hide-input"]
 cifar = class_incremental.comparison("split_cifar10")
 shown, more = tables.side_by_side(cifar, paper.label)
 Table(shown, more=more, source=class_incremental.source("split_cifar10"))
-
-# %% [markdown]
-# And Split-CIFAR100, ten tasks of ten classes:
 
 # %% tags=["hide-input"]
 cifar = class_incremental.comparison("split_cifar100")
