@@ -217,7 +217,7 @@ def judge_figure(table: pd.DataFrame) -> Judgement:
     asked = next(p.epochs for p in paper.printed("split_mnist") if p.row == "protocl")
     epochs = tables.epochs_of(table)
     if epochs and epochs < asked:
-        return Judgement("with a caveat", f"{numbers}; {epochs} of {asked} epochs")
+        return Judgement("with a caveat", f"{numbers}; {epochs:g} of {asked} epochs")
     return Judgement("reproduced", numbers)
 
 
