@@ -32,10 +32,8 @@ def results(monkeypatch, tmp_path):
         table = pd.concat(parts)
         sources = {}
         for (row, scenario, key), part in table.groupby(["row", "scenario", "key"]):
-            preset, epochs = (
-                part.preset.iloc[0],
-                [int(n) for n in part.changes.iloc[0].removeprefix("epochs=").split(",") if n],
-            )
+            preset = part.preset.iloc[0]
+            epochs = [int(n) for n in part.changes.iloc[0].removeprefix("epochs=").split(",") if n]
             changes = {"epochs": epochs[0] if len(epochs) == 1 else tuple(epochs)} if epochs else {}
             chosen = sweep.Selection(dataset, scenario, preset, rows=(row,), changes=changes)
             (job,) = sweep.jobs(chosen)

@@ -79,7 +79,6 @@ def numbers() -> dict[str, float | str]:
         cited[f"n_sfsvi{short}"] = str(len(tables.by_seed(table).get("sfsvi", ())))
     for dataset, short in (("split_cifar10", "_cifar10"), ("split_cifar100", "_cifar100")):
         cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
-        cited[f"verdict{short}"] = str(comparison(dataset).words["protocl"])
     of_two = sweep.stored(DROPPING)
     for on, name in ((True, "with"), (False, "without")):
         found = _learned_with_dropout(of_two).get(on, np.array([np.nan]))
