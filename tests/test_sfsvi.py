@@ -289,6 +289,25 @@ def test_cifarnets_last_layer_is_random_and_its_trunk_is_trained(scenario):
     torch.testing.assert_close(log_probs.logsumexp(-1), torch.zeros(2, 24), atol=1e-5, rtol=0.0)
 
 
+def test_cifarnet_in_bfloat16_learns_as_in_float32_but_for_rounding():
+    spec, tasks = cifar_stream("class_incremental")
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        method = SFSVI(
+            network="cifarnet", epochs=2, batch_size=8, num_samples=2, num_context=(4, 3), coreset_per_task=6,
+            context="colours", divergence_weight="normalized", prior_var=0.1, precision=precision,
+        )  # fmt: skip
+        state = method.init(spec, (0,), "cpu")
+        infos = []
+        for task in tasks:
+            state, info, _ = method.learn(state, task)
+            infos.append(torch.stack([info["nll"], info["divergence"]]))
+        losses[precision] = torch.cat(infos, dim=-1)
+        assert all(p.dtype == torch.float32 for p in tensors(state.posterior))
+    assert not torch.equal(losses["float32"], losses["bfloat16"])
+    torch.testing.assert_close(losses["bfloat16"], losses["float32"], rtol=0.05, atol=0.01)
+
+
 def test_a_step_keeps_nothing_alive(streams):
     method, stream = SFSVI(**SMALL), streams["class"]
     fit = Fit(method, learned(method, stream, (0,), num_tasks=1)[0][0], stream.train[1])
@@ -309,6 +328,7 @@ def test_a_step_keeps_nothing_alive(streams):
         ({"context": "noise"}, "context='noise' is not one of pixels, colours"),
         ({"divergence_weight": "none"}, "divergence_weight='none' is not one of equal, normalized"),
         ({"network": "cnn"}, "network='cnn' is not one of mlp, cifarnet"),
+        ({"precision": "tf32"}, "precision='tf32' is not one of auto, float32, bfloat16"),
         ({"epochs": (3, 0)}, "epochs=0 is not at least 1"),
         ({"num_context": -1}, "num_context=-1 is not at least 0"),
         ({"learning_rate": 0.0}, "learning_rate=0.0 is not above 0"),

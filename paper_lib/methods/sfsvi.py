@@ -29,7 +29,7 @@ from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import output_moments
 from paper_lib.inference.mean_field import MeanField, Sampler, mapped
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import MLP, NETWORKS, Network, build
+from paper_lib.networks import MLP, NETWORKS, PRECISIONS, Network, build
 
 STEPS_A_TAPE = 8
 """Steps whose random numbers are drawn at a time: part of what a seed sees, so the same on every device."""
@@ -89,6 +89,7 @@ class SFSVI:
             over it.
         coreset_per_task: points stored of each task, at random.
         carry_moments: Adam goes on from the moments that the last task ended at.
+        precision: of CifarNet: ``auto`` is what the device is fast in, and the run's provenance says which it was.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -108,11 +109,13 @@ class SFSVI:
     divergence_weight: Literal["equal", "normalized"] = "equal"
     coreset_per_task: int = 200
     carry_moments: bool = True
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
         one_of("network", self.network, NETWORKS)
+        one_of("precision", self.precision, PRECISIONS)
         one_of("sampling", self.sampling, ("lrt", "weight"))
         one_of("average", self.average, ("probabilities", "logits"))
         one_of("context", self.context, ("pixels", "colours"))
@@ -194,7 +197,7 @@ class SFSVI:
         return log_probs
 
     def _network(self, spec: Spec) -> Network:
-        return build(self.network, spec.input_shape, self.hidden, spec.num_units, ())
+        return build(self.network, spec.input_shape, self.hidden, spec.num_units, (), self.precision)
 
     def _random(self, spec: Spec) -> MLP:
         """The layers that are random, with the ``features`` of a point for inputs."""
