@@ -3,7 +3,8 @@
 A row samples each task under the density fitted to the last one's draws; two controls have all data so far instead
 (``hmc_exact``, which goes on from the last draws, and ``hmc_joint``, which begins afresh). What a density loses is told
 apart from what the recursion loses: a density *counts* if its draws are as accurate on the task just learned as HMC's
-(``inference.density.judge``); where it does not, the run says nothing about sequential Bayes.
+(``inference.density.judge``); where it does not, the run says nothing about sequential Bayes. Nor does a density whose
+draws agree with HMC's on a task that HMC has not learned: such tasks are left out of the count.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ GATE_COLUMNS = [f"{w}{m}, {of}" for of in ("log density", "probabilities") for w
 _GATED = ("converged_log_density", "converged_probe")
 STUCK = 0.01
 """Acceptance rate below which chains stand still."""
+LEARNED = 75.0
+"""Percent of points that HMC's draws must have right for a task to be learned, half way from chance to all."""
+FAILED, NOT_LEARNED = "density failed", "tasks not learned"
 
 
 def stored(dataset: str) -> pd.DataFrame:
@@ -65,20 +69,26 @@ def told(table: pd.DataFrame, *names: str) -> pd.DataFrame:
 
 
 def densities(table: pd.DataFrame) -> pd.DataFrame:
-    """Whether each fitted density counts: columns ``row, seed, task, accuracy_gap, held_out_gain, verdict``."""
+    """Whether each fitted density counts: columns ``row, seed, task, accuracy_gap, held_out_gain, verdict``.
+
+    The verdict is that of ``density.judge``, or ``NOT_LEARNED`` where HMC's own draws are wrong on the task.
+    """
     lines = told(table, "density_accuracy", "accuracy", "held_out", "held_out_gaussian")
     judged = [
         density.judge(line.density_accuracy, line.accuracy, line.held_out, line.held_out_gaussian)
         for line in lines.itertuples()
     ]
     found = pd.DataFrame(judged, columns=density.Verdict._fields, index=lines.index)
+    found["verdict"] = found.verdict.mask(100 * lines.accuracy < LEARNED, NOT_LEARNED)
     return pd.concat([lines[["row", "seed", "task"]], found], axis=1)
 
 
 def counting(fitted: pd.DataFrame, row: str) -> str:
-    """How many of a row's ``densities`` count, in words; empty where it has none."""
-    own = fitted[fitted["row"] == row]
-    return f"{(own.verdict == 'ok').sum()} of {len(own)}" if len(own) else ""
+    """How many of a row's ``densities`` on learned tasks count, in words; empty where it has none."""
+    own = fitted.verdict[fitted["row"] == row]
+    learned = own[own != NOT_LEARNED]
+    empty = f" ({len(own) - len(learned)} not learned)" if len(learned) < len(own) else ""
+    return f"{(learned == 'ok').sum()} of {len(learned)}{empty}" if len(own) else ""
 
 
 def gates(table: pd.DataFrame) -> pd.DataFrame:
@@ -125,10 +135,14 @@ def notes(table: pd.DataFrame) -> dict[str, str]:
     """What stands beside a row's curve: how often chains stood still, densities failed, and chains converged."""
     words: dict[str, list[str]] = {}
     still, fitted = stuck(table), densities(table)
-    for name, lines in (("stuck", still.stuck), ("density failed", fitted.verdict != "ok")):
-        by = (still if name == "stuck" else fitted)["row"]
-        for row, part in lines.groupby(by, observed=True):
-            if part.any() or name != "stuck":
+    learned = fitted[fitted.verdict != NOT_LEARNED]
+    for name, lines, bad in (
+        ("stuck", still, still.stuck),
+        ("not learned", fitted, fitted.verdict == NOT_LEARNED),
+        (FAILED, learned, learned.verdict == FAILED),
+    ):
+        for row, part in bad.groupby(lines["row"], observed=True):
+            if part.any() or name == FAILED:
                 words.setdefault(str(row), []).append(f"{name} {part.sum()} of {len(part)}")
     for row, line in gates(table).iterrows():
         words.setdefault(str(row), []).append(f"converged {line.passed:.0f} of {line.n:.0f}")
@@ -150,10 +164,13 @@ def verdict(table: pd.DataFrame, row: str) -> str:
 
 def failure(table: pd.DataFrame) -> str:
     """Why a row's runs say nothing about the recursion, if so in half of its tasks or more: sampler or density."""
-    still, fitted = stuck(table).stuck, densities(table).verdict != "ok"
+    still, fitted = stuck(table).stuck, densities(table).verdict
     if len(still) and still.mean() >= 0.5:
         return "sampler stuck"
-    return "density failed" if len(fitted) and fitted.mean() >= 0.5 else ""
+    if len(fitted) and (fitted == NOT_LEARNED).mean() >= 0.5:
+        return NOT_LEARNED
+    learned = fitted[fitted != NOT_LEARNED]
+    return FAILED if len(learned) and (learned == FAILED).mean() >= 0.5 else ""
 
 
 def shown(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -259,12 +276,12 @@ def judge_joint(table: pd.DataFrame) -> Judgement:
 
 
 def judge_densities(table: pd.DataFrame) -> Judgement:
-    """Whether draws of the mixture are as accurate on the task just learned as HMC's, by the better of two rules."""
+    """Whether draws of the mixture are as accurate as HMC's on tasks that these know, by the better of two rules."""
     fitted, words, shares = densities(table), [], []
     for row, rule in (("hmc", "whole chains held out"), ("hmc_as_published", "as published")):
-        gap = fitted.accuracy_gap[fitted["row"] == row]
+        gap = fitted.accuracy_gap[(fitted["row"] == row) & (fitted.verdict != NOT_LEARNED)]
         near = (gap.abs() <= POINT + 1e-12).sum()
-        words.append(f"{rule}: {near} of {len(gap)} tasks, median gap {100 * gap.median():+.1f} points")
+        words.append(f"{rule}: {near} of {len(gap)} learned tasks, median gap {100 * gap.median():+.1f} points")
         shares.append(near / len(gap) if len(gap) else 0.0)
     ours = f"within a point, {'; '.join(words)}{_few(table, ('hmc_as_published',))}"
     if _few(table, ("hmc",)):
