@@ -11,7 +11,7 @@
 #
 # :::{admonition} Answer
 # :class: tip
-# **The paper:** each posterior is the next prior, and no head a task is needed.\
+# **The paper:** each posterior is the next prior, and the network needs no {term}`head` of its own for each task.\
 # **Here:** five tasks in sequence equal all data at once, to nine decimals.\
 # **Verdict:** holds exactly wherever the posterior is exact.
 # :::
@@ -98,7 +98,7 @@ figure
 # batch computation to rounding error. The tests compare them with least squares and with the joint density of all
 # targets.
 #
-# **Heads are not part of Bayes' rule.** A head a task cannot answer without the task's name, so such heads serve the
+# **Heads are not part of Bayes' rule.** A network with a head for each task cannot answer without the task's name, so such heads serve the
 # first scenario alone. A head with a unit a class can also answer the two easier questions; the reverse does not hold.
 #
 # **What can be lost in practice.** Where the density in {numref}`fig-scenarios-propagation` is too small, later tasks

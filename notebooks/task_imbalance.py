@@ -13,7 +13,7 @@
 # :class: tip
 # **The paper:** more data in the current task override earlier ones (Sec. 5).\
 # **Here:** with ten times as much data in task 2, one weight moves 91 % of the way from task 1 to task 2. With equal sizes SGD forgets {glue:text}`equal_sgd:.0f` and VCL {glue:text}`equal_vcl:.0f` points (5 seeds); no rise is shown from there to tenfold.\
-# **Verdict:** exact for one weight whose best value does not drift. In networks no rise is shown when task 2 grows. VCL forgets more as task 1 shrinks; the ratios that show it were picked after the runs.
+# **Verdict:** exact for one weight whose best value does not drift. In networks no rise is shown when task 2 grows from equal sizes to tenfold. VCL forgets more as task 1 shrinks; the ratios that show it were picked after the runs.
 # :::
 #
 # **Question.** Does imbalance between two {term}`tasks <task>` cause forgetting, apart from the extra updates that more
@@ -74,7 +74,7 @@ plots.error_by_ratio(*exact)
 # grows at equal passes over it, task 2 grows at equal updates, and task 1 shrinks at equal updates. The designs share
 # the run with equal sizes.
 
-# %% tags=["hide-input"] mystnb={"figure": {"caption": "The live run. Left: forgetting of task 1. Right: accuracy on task 2. A rise to the right in the upper row alone points to updates and not to data.", "name": "fig-imbalance-live"}, "image": {"alt": "Live run: forgetting of task 1 and accuracy on task 2 against the ratio of sizes, a row a design, for the methods that were run."}}
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "The live run. Left: forgetting of task 1. Right: accuracy on task 2. A rise to the right in the upper row alone points to updates and not to data. Here VCL rises at equal updates too; with few points it has hardly learned task 2, and these are two seeds. The stored runs below decide.", "name": "fig-imbalance-live"}, "image": {"alt": "Live run: forgetting of task 1 and accuracy on task 2 against the ratio of sizes, a row a design, for the methods that were run."}}
 selection = from_notebook(task_imbalance.LIVE, globals())
 plots.task_imbalance(task_imbalance.by_design(task_imbalance.run(selection), selection.preset))
 

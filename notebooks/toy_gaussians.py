@@ -103,7 +103,8 @@ Table(
 # Only {glue:text}`circle_hmc_joint_gate` gates are passed, on task 5 {glue:text}`circle_hmc_joint_gate_last`. So the accuracy
 # is reproduced and the convergence is not.
 #
-# **The recursion itself.** The exact recursion ends at {glue:text}`circle_hmc_exact`.
+# **The recursion itself.** The exact recursion ends at {glue:text}`circle_hmc_exact`; its chains pass
+# {glue:text}`circle_hmc_exact_gate` gates, {glue:text}`circle_hmc_exact_gate_last` on task 5.
 #
 # **The density.** Where a density is handed on, HMC ends far below: {glue:text}`circle_handed_on`. At the paper's settings
 # HMC's own draws are right on {glue:text}`circle_hmc_draws_right` of the points of the task just learned, and the
@@ -116,7 +117,7 @@ Table(
 # **A density can count and still lose the earlier tasks.** With step and masses adapted most mixtures are right on the
 # task just learned, as the paper says of its own. HMC under such a prior then learns the next task and ends at chance on
 # those before. With nothing fitted the same sampler keeps all of them. As published {glue:text}`circle_hmc_as_published_counts`
-# densities count too, and HMC ends at {glue:text}`circle_hmc_as_published`. So being right on the task just learned is not
+# densities count as well, and HMC ends at {glue:text}`circle_hmc_as_published`. So being right on the task just learned is not
 # enough for a prior: what must be kept is where earlier tasks hold together with the next one. The paper says that its
 # mixture removes mass there. This run is consistent with it, but its chains pass {glue:text}`circle_hmc_adapted_gate`
 # gates and {glue:text}`circle_hmc_adapted_gate_last` on task 5, where the final accuracy is read.

@@ -64,8 +64,8 @@ plots.factors(why_hmc_forgets.run(selection), why_hmc_forgets.MEANING)
 # ## At the paper's scale
 #
 # Pan et al.'s set, 80 points a blob, 20 chains, five tasks, three seeds. A {term}`fitted density counts` if its draws are
-# within a point of HMC's on the task just learned and if it is no worse than one Gaussian on held-out draws. Where at
-# least half of them fail, the verdict is "density failed" and not "forgets". What fits nothing keeps the data of all
+# within a point of HMC's on the task just learned and if it is no worse than one Gaussian on held-out draws. Tasks that
+# HMC's own draws have not learned are left out. Where at least half of the others fail, the verdict is "density failed" and not "forgets". What fits nothing keeps the data of all
 # tasks.
 
 # %% tags=["hide-input"]

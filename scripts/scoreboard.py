@@ -25,6 +25,8 @@ PARTS = (
 
 HEAD = """# Every figure, table and claim
 
+{counts}
+
 This page is generated: what the paper claims (`paper_lib/paper.py`) joined with the stored runs (`results/`). Our
 numbers are read from those. The verdicts on formulas and drawings are not runs: they are written by hand, and the named
 tests hold them. A row is complete with {seeds} seeds and the paper's epochs, or those of the public code where the
@@ -39,11 +41,10 @@ it passes one, or passes as a triangle mean only, which several printed numbers 
 that comes nearest is judged, which favours agreement, and named in brackets. Ours are final accuracy / triangle mean,
 percent.
 
-Fewer seeds or epochs, and a ± that can be no standard error, make a printed number *not comparable*. *Open* is what has
+Fewer seeds or epochs, and a ± that can be no standard error, make a printed number *not comparable*; so does a claim
+under assumptions that no run here meets. *Open* is what has
 not been run, or with too few seeds to judge a figure. A line that rests on fewer seeds says so. Intervals are 95 %.
 M1, M2 and so on are entries of {{doc}}`/notebooks/errata`. What stands in the first column leads to its chapter.
-
-{counts}
 """
 
 
@@ -60,11 +61,7 @@ def _linked(claim: Claim, there: Iterable[str]) -> str:
 def page(found: list[tuple[Claim, Judgement]]) -> str:
     """The scoreboard as a page of the book."""
     chapters = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
-    verdicts = [judgement.verdict for _, judgement in found]
-    words = "; ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in tables.VERDICTS)
-    drawings = sum(j.verdict == "reproduced" and j.ours.startswith("redrawn") for _, j in found)
-    counts = f"Of {len(found)} entries: {words}. Of those reproduced, {drawings} are drawings, redrawn."
-    text, left = [HEAD.format(seeds=paper.SEEDS, counts=counts)], list(found)
+    text, left = [HEAD.format(seeds=paper.SEEDS, counts=counts(found))], list(found)
     for title, belongs in PARTS:
         own = [pair for pair in left if belongs(pair[0])]
         left = [pair for pair in left if not belongs(pair[0])]
@@ -80,6 +77,18 @@ def page(found: list[tuple[Claim, Judgement]]) -> str:
             + "```"
         )
     return "\n\n".join(part.strip() for part in text) + "\n"
+
+
+def counts(found: list[tuple[Claim, Judgement]]) -> str:
+    """How many entries have which verdict, in two sentences."""
+    by = {verdict: [j for _, j in found if j.verdict == verdict] for verdict in tables.VERDICTS}
+    short = sum("reduced" in j.ours for j in by["not comparable"])
+    words = "; ".join(
+        f"{len(own)} {verdict}" + f" ({short} of them for want of seeds or epochs)" * (verdict == "not comparable")
+        for verdict, own in by.items()
+    )
+    drawings = sum(j.ours.startswith("redrawn") for j in by["reproduced"])
+    return f"**Of {len(found)} entries: {words}.** Of those reproduced, {drawings} are drawings, redrawn."
 
 
 def _beside() -> str:
@@ -118,10 +127,18 @@ def _commands(claim: Claim) -> list[str]:
 
 def status(found: list[tuple[Claim, Judgement]]) -> str:
     """The README's table: what is in the paper's tables and figures, by verdict."""
-    lines = ["| paper | it says | ours | verdict |", "| --- | --- | --- | --- |"]
+    lines = [
+        counts(found),
+        "Numbers in pairs are final accuracy and triangle mean (the mean of all accuracies on the way), in percent.",
+        "What a verdict asks for, and what z is, stands in [the scoreboard](book/reproduction.md).",
+        "",
+        "| paper | it says | ours | verdict |",
+        "| --- | --- | --- | --- |",
+    ]
     for claim, judgement in found:
         if claim.needs or judgement.verdict == "open":
-            lines.append(f"| {claim.exhibit} | {claim.says} | {judgement.ours} | {judgement.verdict} |")
+            exhibit = f"[{claim.exhibit}](notebooks/{claim.chapter}.ipynb)"
+            lines.append(f"| {exhibit} | {claim.says} | {judgement.ours} | {judgement.verdict} |")
     closed = sum(not claim.needs and judgement.verdict != "open" for claim, judgement in found)
     return "\n".join(lines) + f"\n\nA further {closed} are checked in closed form: `book/reproduction.md`."
 

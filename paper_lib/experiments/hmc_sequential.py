@@ -220,9 +220,9 @@ def listed(words: dict[str, str], rows: tuple[str, ...] = HANDED_ON) -> str:
 
 
 def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
-    """How often draws of HMC and of the density are right on the task just learned, and the components, in words."""
+    """How often draws of HMC and of the density are right on the task just learned, and components, in words."""
     lines = told(table, "density_accuracy", "accuracy", "num_components")
-    names = ("draws_right", "density_right", "draws_least", "components")
+    names = ("draws_right", "density_right", "draws_least", "components", "single")
     if lines.empty:
         return {f"{row}_{name}": "not run yet" for name in names}
     by_task = 100 * lines.groupby("task")[["accuracy", "density_accuracy"]].mean()
@@ -231,7 +231,8 @@ def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
     words = {name: f"{' to '.join(two)} %" for name, two in ends.items()}
     found = (words["accuracy"], words["density_accuracy"], f"{by_task.accuracy.min():.0f} %")
     counted = f"{count:.0f} component{'s' if count > 1 else ''}"
-    return {f"{row}_{name}": word for name, word in zip(names, (*found, counted), strict=True)}
+    single = f"{(lines.num_components == 1).sum()} of {len(lines)}"
+    return {f"{row}_{name}": word for name, word in zip(names, (*found, counted, single), strict=True)}
 
 
 # --- what the paper and the chapters say
@@ -255,7 +256,9 @@ def _few(table: pd.DataFrame, rows: tuple[str, ...]) -> str:
 def judge_figure(table: pd.DataFrame, row: str = "hmc") -> Judgement:
     """Whether HMC with a fitted density ends below multi-head VCL, and whether that counts."""
     hmc, vcl, words = _mean(table, row), _mean(table, "vcl_multi_head"), verdict(table, row)
-    ours = f"{paper.label(row)} {hmc:.1f} %, VCL a head a task {vcl:.1f} %; {words}"
+    count = tables.by_task(table[table["row"] == row], "num_components").value
+    of = " (one component in every fit)" if len(count) and (count == 1).all() else ""
+    ours = f"{paper.label(row)} {hmc:.1f} %{of}, VCL a head a task {vcl:.1f} %; {words}"
     if few := _few(table, (row, "vcl_multi_head")):
         return Judgement("open", ours + few)
     if hmc >= vcl:

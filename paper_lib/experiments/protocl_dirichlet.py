@@ -250,6 +250,9 @@ def judge_figure(_: pd.DataFrame) -> Judgement:
     words = (f"{way} {r.mean:.2f} ± {r.se:.2f} (se, n = {r.n})" for way, r in ratios.items())
     equal = [r.mean <= ROUGHLY for r in ratios.values()]
     verdict = "reproduced" if all(equal) else "with a caveat" if any(equal) else "not reproduced"
+    if verdict == "with a caveat":
+        which = "; ".join(way for way, holds in zip(ways, equal, strict=True) if holds)
+        words = (*words, f"holds for {which} alone")
     return Judgement(
         verdict, f"largest share over smallest: {'; '.join(words)}; up to {ROUGHLY:g} counts as roughly equal"
     )
