@@ -26,11 +26,10 @@ BATCH, STEPS = 128, 24
 IMAGES = {"mlp": (1, 28, 28), "cifarnet": (3, 32, 32)}
 
 
-def seconds_a_step(method, num_seeds: int, device: str, task_index: int, epochs: int = 4) -> float:
+def seconds_a_step(method, shape: tuple[int, int, int], num_seeds: int, device: str, task_index: int) -> float:
     """The fastest of the last task's later epochs, over its steps; the first warms up (and captures, on a GPU)."""
     units = tuple((2 * t, 2 * t + 1) for t in range(5))
     names = tuple((str(a), str(b)) for a, b in units)
-    shape = IMAGES[method.network]
     spec = Spec("random", "class_incremental", shape, units, names, (0.0,) * shape[0], (1.0,) * shape[0])
     draws = torch.Generator().manual_seed(0)
     times = []
@@ -53,13 +52,13 @@ def seconds_a_step(method, num_seeds: int, device: str, task_index: int, epochs:
     return min(b - a for a, b in pairwise(times)) / STEPS
 
 
-def compare(name: str, make, description: str) -> None:
-    """Print what a step of a method costs at each number of seeds."""
+def compare(name: str, make, description: str, networks=tuple(IMAGES)) -> None:
+    """Print what a step of a method costs, at each number of seeds; one of one network takes no such setting."""
     parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 10], help="numbers of seeds stacked")
     parser.add_argument("--task", type=int, default=5, help="task in which the step is timed, from 1")
-    parser.add_argument("--network", choices=IMAGES, default="mlp")
+    parser.add_argument("--network", choices=networks, default="mlp")
     args = parser.parse_args()
     print(
         f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, {args.network}, batch {BATCH}, "
@@ -67,10 +66,12 @@ def compare(name: str, make, description: str) -> None:
     )
     print(f"{'seeds':>5} {'SGD ms':>9} {name + ' ms':>10} {'ratio':>6} {'peak MB':>8}")
     torch.set_flush_denormal(True)
-    settings = {"hidden": (256, 256), "network": args.network, "batch_size": BATCH, "epochs": 4}
+    settings = {"hidden": (256, 256), "batch_size": BATCH, "epochs": 4}
+    network = {"network": args.network}
     for num_seeds in args.seeds:
-        plain = seconds_a_step(sgd(**settings), num_seeds, args.device, args.task)
-        other = seconds_a_step(make(**settings), num_seeds, args.device, args.task)
+        of = IMAGES[args.network], num_seeds, args.device, args.task
+        plain = seconds_a_step(sgd(**settings, **network), *of)
+        other = seconds_a_step(make(**settings, **(network if len(networks) > 1 else {})), *of)
         peak = (
             torch.cuda.max_memory_allocated() / 2**20
             if args.device.startswith("cuda")

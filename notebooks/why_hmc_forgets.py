@@ -65,8 +65,8 @@ plots.factors(why_hmc_forgets.run(selection), why_hmc_forgets.MEANING)
 #
 # Pan et al.'s set, 80 points a blob, 20 chains, five tasks, three seeds. A {term}`fitted density counts` if its draws are
 # within a point of HMC's on the task just learned and if it is no worse than one Gaussian on held-out draws. Tasks that
-# HMC's own draws have not learned are left out. Where at least half of the others fail, the verdict is "density failed" and not "forgets". What fits nothing keeps the data of all
-# tasks.
+# HMC's own draws have not learned are left out. Where at least half of the others fail, the verdict is "density failed"
+# and not "forgets". What fits nothing keeps the data of all tasks.
 
 # %% tags=["hide-input"]
 found = why_hmc_forgets.stored()
@@ -85,8 +85,9 @@ Table(tables.verdicts(why_hmc_forgets.CLAIMS))
 # ## What agrees, what does not, why
 #
 # **With all data kept, both samplers hold all tasks.** With nothing fitted and all else as published the final accuracy is
-# {glue:text}`nothing_fitted_exact`, within a point of joint HMC ({doc}`/notebooks/hmc_sequential`). With the sampler corrected too, it is
-# {glue:text}`all_corrected_exact`. These two runs keep the data of all tasks and hand nothing on. So the sampler can hold
+# {glue:text}`nothing_fitted_exact`, within a point of joint HMC ({doc}`/notebooks/hmc_sequential`). It is joint HMC: as
+# published, chains begin at one fresh network on every task. With the sampler corrected too, chains go on from the last
+# draws, and the end is {glue:text}`all_corrected_exact`. These two runs keep the data of all tasks and hand nothing on. So the sampler can hold
 # all five tasks at once, and what is lost is lost where a density is handed on: by its fit, or by sampling under it.
 #
 # **The published sampler alone does not lose them.** As published, chains pass no gate, and still end at

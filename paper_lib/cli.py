@@ -158,9 +158,7 @@ def _run(options: argparse.Namespace) -> int:
     if hasattr(module, "LIVE"):
         run = getattr(module, "run", sweep.run)
         if hasattr(module, "Sizes"):  # of the chapter's own, beside what a selection has
-            fields, shared = field_types(module.Sizes), field_types(type(module.LIVE))
-            own = {name: value for name, value in values.items() if name in fields}
-            values = {name: value for name, value in values.items() if name not in fields or name in shared}
+            own = {name: values.pop(name) for name in field_types(module.Sizes) if name in values}
             run = functools.partial(run, sizes=config_from(module.Sizes, own))
         return _run_rows(run, selection_from(module.LIVE, values))
     _report(module.run(config_from(module.Config, values)))
@@ -232,18 +230,19 @@ def _list(options: argparse.Namespace) -> int:
 
     from paper_lib.rows import ROWS
 
-    for name in options.names or [*chapters(), *ROWS]:
-        if name in ROWS:
-            row = ROWS[name]
+    for name in options.names:
+        one_of("name", name, [*chapters(), *ROWS])
+    for name in chapters():  # a chapter and a row may share a name
+        if name in options.names or not options.names:
+            module = _chapter(name)
+            print(f"{name}: {(inspect.getdoc(module) or '').partition(chr(10))[0]}")
+            if options.names:
+                _print_parameters(module)
+    for name, row in ROWS.items():
+        if name in options.names or not options.names:
             print(f"{name}: {row.style.label}; {', '.join(row.scenarios)}; {', '.join(row.settings)}")
             if options.names:
                 _print_settings(name)
-            continue
-        one_of("name", name, [*chapters(), *ROWS])
-        module = _chapter(name)
-        print(f"{name}: {(inspect.getdoc(module) or '').partition(chr(10))[0]}")
-        if options.names:
-            _print_parameters(module)
     return 0
 
 
@@ -263,16 +262,22 @@ def _print_settings(name: str) -> None:
 def _print_parameters(module: ModuleType) -> None:
     import dataclasses
 
-    from paper_lib.notebook import field_types, in_words
-
     config = type(module.LIVE) if hasattr(module, "LIVE") else module.Config
     for field in dataclasses.fields(config):
         default = getattr(module.LIVE, field.name) if hasattr(module, "LIVE") else field.default
         if field.name == "changes":
             print("    and settings that the rows take, such as epochs=3; see paper-lib list ROW")
             continue
-        words = in_words(field_types(config)[field.name])
-        print(f"    {field.name}={_as_word(default)}  {words}. {_described(config, field.name)}".rstrip())
+        _print_field(config, field.name, default)
+    for field in dataclasses.fields(module.Sizes) if hasattr(module, "Sizes") else ():
+        _print_field(module.Sizes, field.name, field.default)
+
+
+def _print_field(config: type, name: str, default: Any) -> None:
+    from paper_lib.notebook import field_types, in_words
+
+    words = in_words(field_types(config)[name])
+    print(f"    {name}={_as_word(default)}  {words}. {_described(config, name)}".rstrip())
 
 
 def _as_word(value: Any) -> str:
@@ -305,6 +310,7 @@ def _sweep(options: argparse.Namespace) -> int:
     import subprocess
 
     from paper_lib import plan, runs
+    from paper_lib.files import FOLDER_VARIABLE
 
     values = {"profile": "local"} | _assignments(options.options)
     pieces = plan.load(options.plan).pieces(options.missing)
@@ -323,7 +329,7 @@ def _sweep(options: argparse.Namespace) -> int:
         values["profile"] = str(root / "profiles" / values["profile"])
     words = [word for name, value in values.items() for word in (f"--{name}", value)]
     words += ["--config", f"plan={plan.file(options.plan)}", f"missing={'yes' if options.missing else 'no'}"]
-    here = os.environ | {runs.FOLDER_VARIABLE: str(runs.folder().resolve())}  # Snakemake starts in another folder
+    here = os.environ | {FOLDER_VARIABLE: str(runs.folder().resolve())}  # Snakemake starts in another folder
     return subprocess.run([sys.executable, "-m", "snakemake", *words], cwd=root, env=here).returncode
 
 
@@ -334,11 +340,19 @@ def _results(options: argparse.Namespace) -> int:
     import pandas as pd
 
     from paper_lib import plan, runs, tables
+    from paper_lib.data.stream import DATASETS, EVAL_SPLITS, SCENARIOS
+    from paper_lib.rows import ROWS
+    from paper_lib.sweep import PRESETS
 
     values = _assignments(options.parameters)
+    if options.action != "export" and "format" in values:
+        raise ValueError(f"format={values['format']} is of results export; {options.action} prints text")
     form = one_of("format", values.pop("format", "csv"), ("csv", "latex", "json"))
-    for name in values:
+    allowed = {"row": ROWS, "dataset": DATASETS, "scenario": SCENARIOS, "split": EVAL_SPLITS, "preset": PRESETS}
+    for name, value in values.items():
         one_of("column", name, runs.NAMES)
+        for one in value.split(",") if name in allowed else ():
+            one_of(name, one, allowed[name])
     if options.action == "missing":
         wholes = [one for one in plan.load("paper").wholes() if one.has(values)]
         commands = [left.command for one in wholes if (left := one.missing())]
@@ -347,7 +361,7 @@ def _results(options: argparse.Namespace) -> int:
     parts = [runs.stored(name) for name in runs.tables()]
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=runs.COLUMNS)
     for name, value in values.items():
-        table = table[table[name].isin(value.split(","))]
+        table = table[table[name].isin(plan.alternatives(name, value))]
     if options.action == "list":
         print(score_lines(tables.summary(table)) if len(table) else "no stored results of that kind")
         return 0

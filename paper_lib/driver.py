@@ -37,7 +37,8 @@ class Outcome(NamedTuple):
             infinite where a label has probability zero.
         info: what ``learn`` reported, name to one ``(seed, ...)`` array a task.
         kept: the arrays of ``learn`` that outlive the run, for each task a mapping from name to ``(seed, ...)``.
-        seconds: wall time of training each task, ``(task,)``, all seeds together; NaN where a run was resumed in it.
+        seconds: wall time of training each task, ``(task,)``, all seeds together; NaN of a
+            task that a run was resumed in or before.
         elapsed: wall time of it all, of a resumed run that up to its checkpoint included.
     """
 

@@ -1,4 +1,4 @@
-"""Files written in one piece, checkpoints, records and tables alike."""
+"""Files written in one piece, checkpoints, records and tables alike; and the folder of those that runs leave."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from typing import IO
 
 FOLDER_VARIABLE = "PAPER_LIB_RUNS"
 """Names the folder of run records and their checkpoints."""
+
+
+def folder() -> Path:
+    """Where records live: ``PAPER_LIB_RUNS``, else the platform's folder for a user's data."""
+    if os.environ.get(FOLDER_VARIABLE):
+        return Path(os.environ[FOLDER_VARIABLE]).expanduser()
+    from platformdirs import user_data_path
+
+    return user_data_path("paper_lib") / "runs"
 
 
 @contextmanager
@@ -36,5 +45,5 @@ def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
         if not isinstance(error, OSError):
             raise
         what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
-        message = f"{what}: {path} was not written; {FOLDER_VARIABLE} can name another folder"
-        raise OSError(error.errno, message) from error
+        hint = f"; {FOLDER_VARIABLE} can name another folder" if path.is_relative_to(folder()) else ""
+        raise OSError(error.errno, f"{what}: {path} was not written{hint}") from error

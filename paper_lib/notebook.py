@@ -110,12 +110,17 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
     if own.get("preset", live.preset) == "quick":
         own = {"seeds": QUICK_SEEDS.get(own.get("dataset", live.dataset), live.seeds)} | own
     rows = own.get("rows", live.rows)
-    takes = {name: hint for row in rows if row in ROWS for name, hint in ROWS[row].takes.items()}
+    takes: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, hint in ROWS[row].takes.items() if row in ROWS else ():
+            takes.setdefault(name, []).append(hint)
     everywhere = {name: hint for row in ROWS.values() for name, hint in row.takes.items()}
     given = {n: v for n, v in values.items() if n not in hints and v not in NOTHING}
     known = takes if rows != live.rows else everywhere
     refuse_unknown((name for name in values if name not in hints and name not in everywhere), known)
-    changes = {name: _coerce(name, value, (everywhere | takes)[name]) for name, value in given.items()}
+    # Rows may type a setting differently: the value must do for each row that takes it.
+    hints_of = {name: takes.get(name) or [everywhere[name]] for name in given}
+    changes = {name: [_coerce(name, value, hint) for hint in hints_of[name]][-1] for name, value in given.items()}
     try:
         return dataclasses.replace(live, **own, changes={**live.changes, **changes})
     except ValueError as error:

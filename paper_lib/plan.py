@@ -67,8 +67,9 @@ class Piece:
         return ".".join([one.dataset, rows, one.preset, one.split, f"seeds{runs.spans(one.seeds)}", self.key])
 
     def has(self, values: Mapping[str, str]) -> bool:
-        """Whether one of its jobs has a column's value for each of some columns, or one of several with commas."""
-        return any(all(job.named[name] in value.split(",") for name, value in values.items()) for job, _ in self.jobs)
+        """Whether one of its jobs has a column's value, or one of several with commas, for each of some columns."""
+        wanted = {name: alternatives(name, value) for name, value in values.items()}
+        return any(all(job.named[name] in those for name, those in wanted.items()) for job, _ in self.jobs)
 
     def missing(self) -> Piece | None:
         """The rows and seeds that the committed tables lack; None if they lack none.
@@ -88,6 +89,15 @@ class Piece:
         """How long it takes by earlier runs of the same settings; None if one of its jobs has none."""
         each = [(_seconds_a_seed(job), len(seeds)) for job, seeds in self.jobs]
         return None if any(one is None for one, _ in each) else sum(one * n for one, n in each)
+
+
+def alternatives(column: str, value: str) -> list[str]:
+    """The values of a column that are meant; changed settings have commas of their own.
+
+    >>> alternatives("row", "sgd,joint"), alternatives("changes", "epochs=25,6")
+    (['sgd', 'joint'], ['epochs=25,6'])
+    """
+    return [value] if column == "changes" else value.split(",")
 
 
 @dataclass(frozen=True)
@@ -237,7 +247,8 @@ def _in_store(dataset: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
 def in_words(seconds: float | None) -> str:
-    """
+    """A time as a plan tells it.
+
     >>> in_words(45.2), in_words(840), in_words(9000), in_words(None)
     ('about 45 s', 'about 14 min', 'about 2.5 h', 'unknown')
     """

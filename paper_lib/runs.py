@@ -36,7 +36,7 @@ import torch
 
 from paper_lib import driver, networks
 from paper_lib.data.stream import make_stream
-from paper_lib.files import FOLDER_VARIABLE, whole_file
+from paper_lib.files import folder, whole_file
 from paper_lib.methods import Method
 
 COMMIT_VARIABLE = "PAPER_LIB_COMMIT"
@@ -117,6 +117,7 @@ def _told(stream: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table(stream: Mapping[str, Any]) -> str:
+    """The table of a stream's runs, as of a line of such a table."""
     return stream["dataset"] + ("-validation" if stream.get("eval_split") == "validation" else "")
 
 
@@ -131,15 +132,6 @@ def written(changes: Mapping[str, Any], with_seeds: bool = False) -> str:
         return ",".join(map(word, value)) if isinstance(value, tuple | list) else str(value)
 
     return " ".join(f"{n}={word(v)}" for n, v in sorted(changes.items()) if with_seeds or not n.endswith("_seed"))
-
-
-def folder() -> Path:
-    """Where records live: ``PAPER_LIB_RUNS``, else the platform's folder for a user's data."""
-    if os.environ.get(FOLDER_VARIABLE):
-        return Path(os.environ[FOLDER_VARIABLE]).expanduser()
-    from platformdirs import user_data_path
-
-    return user_data_path("paper_lib") / "runs"
 
 
 # --- running
@@ -300,7 +292,7 @@ def _in_flight(path: Path) -> bool:
 
 def _warn_of_other_code(job: Job, reused: Sequence[Mapping[str, Any]]) -> None:
     """Say it where a method's file has changed since a record of the same version was made."""
-    now = _code_digest(job.method)
+    now = _code_digest(type(job.method))
     other = [r["seed"] for r in reused if r["provenance"].get("code", now) != now]
     if other:
         print(
@@ -311,9 +303,8 @@ def _warn_of_other_code(job: Job, reused: Sequence[Mapping[str, Any]]) -> None:
 
 
 @cache
-def _code_digest(method_type: Any) -> str:
-    kind = method_type if isinstance(method_type, type) else type(method_type)
-    return hashlib.sha256(Path(inspect.getsourcefile(kind)).read_bytes()).hexdigest()[:12]
+def _code_digest(method_type: type) -> str:
+    return hashlib.sha256(Path(inspect.getsourcefile(method_type)).read_bytes()).hexdigest()[:12]
 
 
 def _stderr():
@@ -402,6 +393,13 @@ def provenance(table: str) -> dict[str, Any]:
     return _loaded_json(path, path.stat().st_mtime_ns) if path.exists() else {}
 
 
+def provenance_of(lines: pd.DataFrame) -> dict[str, Any]:
+    """``provenance`` of the keys of stored lines, in the order of the lines; keys that have none are left out."""
+    streams = lines[["dataset", "split"]].drop_duplicates().rename(columns={"split": "eval_split"})
+    known = {key: entry for s in streams.to_dict("records") for key, entry in provenance(_table(s)).items()}
+    return {key: known[key] for key in lines["key"].unique() if key in known}
+
+
 @lru_cache(maxsize=32)
 def _loaded_json(path: Path, changed: int) -> dict[str, Any]:
     return json.loads(path.read_text())
@@ -428,8 +426,9 @@ def find(job: Job) -> pd.DataFrame:
 def tabulate(table: str | None = None) -> list[Path]:
     """Merge the records of one data set, or of all, into its table under ``results/`` and the provenance beside it.
 
-    A row of a table (all of ``NAMES``) has one identity, that of its latest record: seeds of other settings, versions
-    or data leave it, so that no mean is taken over unlike runs. Quick runs stay out: they are for a look.
+    A row of a table (all of ``NAMES``) has one identity, that of its latest run, in the table or in a record: seeds of
+    other settings, versions or data leave it or do not enter, so that no mean is taken over unlike runs. Quick runs
+    stay out: they are for a look.
     """
     records = [read(p) for p in sorted(folder().glob("*/*/seed*.json"))]
     renamed = [r | _named(r, name) for r in records for name in r["names"] if name[1] != "quick"]
@@ -457,13 +456,17 @@ def _merge(name: str, records: list[dict[str, Any]]) -> Path:
     path, beside = RESULTS / f"{name}.csv", RESULTS / f"{name}.json"
     sources = dict(provenance(name))
     records.sort(key=lambda r: r["provenance"]["finished"])
-    current = {_group(r): r["identity"] for r in records}
+    old = stored(name)
+    dated = []
+    for line in old[[*NAMES, "key"]].drop_duplicates().to_dict("records"):
+        source = sources[line["key"]]
+        dated.append((max(run["finished"] for run in source["runs"]), _group(line), source["identity"]))
+    dated += [(r["provenance"]["finished"], _group(r), r["identity"]) for r in records]
+    current = {group: identity for _, group, identity in sorted(dated, key=lambda d: d[0])}
     latest = {(*_group(r), r["seed"]): r for r in records if _alike(current[_group(r)], r["identity"])}
     new = tidy(latest.values())
-    old = stored(name)
     kept = [
-        (*_group(line), line["seed"]) not in latest
-        and _alike(current.get(_group(line), sources[line["key"]]["identity"]), sources[line["key"]]["identity"])
+        (*_group(line), line["seed"]) not in latest and _alike(current[_group(line)], sources[line["key"]]["identity"])
         for line in old[[*NAMES, "seed", "key"]].to_dict("records")
     ]
     old = old[np.array(kept, dtype=bool)]
@@ -473,8 +476,10 @@ def _merge(name: str, records: list[dict[str, Any]]) -> Path:
         entry = sources.setdefault(record["key"], {"identity": record["identity"], "runs": []})
         if record["provenance"] not in entry["runs"]:
             sources[record["key"]] = entry | {"runs": [*entry["runs"], record["provenance"]]}
-    sources = {key: sources[key] for key in sorted(set(table.key))}
+    # Whatever a kill leaves, every key of the table has its provenance: that of old and new keys comes first.
+    write_whole(beside, json.dumps(sources, indent=1, sort_keys=True) + "\n")
     write_whole(path, table.to_csv(index=False, float_format="%.6g", quoting=csv.QUOTE_MINIMAL))
+    sources = {key: sources[key] for key in set(table.key)}
     write_whole(beside, json.dumps(sources, indent=1, sort_keys=True) + "\n")
     return path
 
@@ -521,7 +526,7 @@ def _provenance(method: Method, device: str, seeds: Sequence[int], seconds: floa
         "torch": torch.__version__,
         "numpy": np.__version__,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "code": _code_digest(method),
+        "code": _code_digest(type(method)),
     }
 
 

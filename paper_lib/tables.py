@@ -8,7 +8,7 @@ which several printed numbers turned out to be.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -64,8 +64,8 @@ def _learned(table: pd.DataFrame, metric: str) -> tuple[NDArray, NDArray]:
     """As ``matrices_of`` without the seeds that diverged, and with a network a task kept as it was."""
     seeds, a = matrices_of(table, metric)
     whole = ~np.isnan(a[:, np.tri(a.shape[-1], dtype=bool)]).any(1)
-    a = metrics.networks_kept(a) if table["row"].iloc[0] == "single_task" else a
-    return seeds[whole], a[whole]
+    seeds, a = seeds[whole], a[whole]
+    return seeds, metrics.networks_kept(a) if table["row"].iloc[0] == "single_task" and len(a) else a
 
 
 def matrices(table: pd.DataFrame, metric: str = "accuracy") -> dict[str, NDArray]:
@@ -145,7 +145,6 @@ class Printed(NamedTuple):
         dataset: stream.
         value: percent.
         margin: the printed ±, percentage points.
-        metric: what it turned out to be, ``final_accuracy`` or ``triangle_mean``, or empty where that cannot be told.
         epochs: of a task, the paper's if it says, or the public code's: the mean, where the first task has more.
     """
 
@@ -154,7 +153,6 @@ class Printed(NamedTuple):
     dataset: str
     value: float
     margin: float
-    metric: str = ""
     epochs: int | None = None
 
 
@@ -162,7 +160,8 @@ class Judgement(NamedTuple):
     """A verdict and the numbers behind it.
 
     Attributes:
-        verdict: one of ``VERDICTS``.
+        verdict: one of ``VERDICTS`` of what the paper says, ``holds`` or ``fails`` of what a chapter says; empty where
+            there is nothing to judge.
         ours: the numbers, in words.
     """
 
@@ -207,7 +206,7 @@ def comparison(
                 line |= {word: s.mean, f"{word} sd": s.sd, f"{word} se": s.se, f"{word} z": z}
             line |= {"n": len(a), "diverged": part.seed.nunique() - len(a)} | costs(part)
             for metric in ("nll", "ece"):
-                if (part.metric == metric).any():
+                if len(a) and (part.metric == metric).any():
                     line[metric] = float(metrics.final_accuracy(_learned(part, metric)[1]).mean())
             judged = judge_number(paper, triangle, final, epochs_of(part), num_seeds)
         else:
@@ -294,22 +293,18 @@ def numbers(table: pd.DataFrame, rows: Iterable[str], suffix: str = "") -> dict[
 
 def epochs_of(table: pd.DataFrame) -> float | None:
     """Epochs of a task in a row's runs, the mean over tasks, out of their stored identity; None without epochs."""
-    found = [i["method"][2].get("epochs") for i in _identities(table)]
+    found = [source["identity"]["method"][2].get("epochs") for source in runs.provenance_of(table).values()]
     return min((float(np.mean(epochs)) for epochs in found if epochs is not None), default=None)
 
 
-def _identities(table: pd.DataFrame) -> list[Mapping[str, Any]]:
-    names = {(d, s) for d, s in table[["dataset", "split"]].drop_duplicates().itertuples(index=False)}
-    sources = {}
-    for dataset, split in names:
-        sources |= runs.provenance(f"{dataset}-validation" if split == "validation" else dataset)
-    return [sources[key]["identity"] for key in table["key"].unique() if key in sources]
+def _made(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Every stack of seeds that stored lines come from."""
+    return [run for source in runs.provenance_of(table).values() for run in source["runs"]]
 
 
 def costs(table: pd.DataFrame) -> dict[str, float]:
     """Seconds of training and scoring a seed, and the most memory of a stack in GB, out of the provenance."""
-    sources = runs.provenance(str(table["dataset"].iloc[0]))
-    made = [r for key in table["key"].unique() if key in sources for r in sources[key]["runs"]]
+    made = _made(table)
     if not made:
         return {"seconds": math.nan, "memory": math.nan}
     seconds = sum(r["seconds"] for r in made) / sum(len(r["seeds"]) for r in made)
@@ -320,7 +315,7 @@ def settings(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """What a table's rows were run with, out of their provenance: ``pixels``, ``memory``, and settings by name."""
     lines = {}
     for name, part in table.groupby("row", observed=True):
-        identity = _identities(part)[0]
+        identity = next(iter(runs.provenance_of(part).values()))["identity"]
         own, scaling = identity["method"][2], identity["stream"].get("scaling", "standard")
         kept, total = own.get("coreset_per_task", own.get("memory_per_task")), own.get("memory_total")
         memory = f"{total} in all" if total else "all" if kept is None else f"{kept} a task" if kept else "none"
@@ -347,7 +342,7 @@ class Claim:
     """A statement about stored results: one of the paper, or one that a chapter makes.
 
     Attributes:
-        name: short, unique in its chapter.
+        name: unique in its chapter; the statement where it has no shorter one.
         exhibit: where the paper makes it, or the chapter's section.
         says: the statement, in our words.
         chapter: the notebook that shows it.
@@ -382,7 +377,7 @@ class Claim:
     def _seeds(self, table: pd.DataFrame) -> list[tuple[str, int, int]]:
         """Each needed row in words, with the seeds that it has and those that are asked for."""
         names = ["row", "dataset", "changes"]
-        counts = table.assign(changes=table.changes.fillna("")).groupby(names, observed=True)["seed"].nunique()
+        counts = table.groupby(names, observed=True)["seed"].nunique()
         asked = {(job.row, s.dataset, job.changes): len(s.seeds) for s in self.needs for job in sweep.jobs(s)}
         return [(self._words(*key), int(counts.get(key, 0)), number) for key, number in asked.items()]
 
@@ -435,9 +430,7 @@ def provenance_of(table: pd.DataFrame) -> str:
 
     Commits of a checkout with changes that were not committed are marked with a +.
     """
-    stem = str(table["dataset"].iloc[0]) + ("-validation" if table["split"].iloc[0] == "validation" else "")
-    sources = runs.provenance(stem)
-    made = [r for key in table["key"].unique() if key in sources for r in sources[key]["runs"]]
+    made = _made(table)
     if not made:
         return "no provenance"
     counts = sorted(set(table.groupby("row", observed=True)["seed"].nunique()))

@@ -21,7 +21,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 def main() -> None:
     """Wait for a GPU, then become the command."""
-    devices = (os.environ.get(VISIBLE) or _all()).replace(",", " ").split()
+    named = os.environ.get(VISIBLE)
+    devices = (_all() if named is None else named).replace(",", " ").split()
+    if not devices:
+        sys.exit(f"no GPU: {VISIBLE}={named!r} names none" if named is not None else "no GPU: nvidia-smi lists none")
     os.environ[VISIBLE] = devices[0] if len(devices) == 1 else _free(devices)  # one is nobody else's, as on Slurm
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 

@@ -155,12 +155,13 @@ def written() -> dict[Path, str]:
 
 
 def main() -> int:
-    stale = [path for path, text in written().items() if path.read_text() != text]
+    files = written()
+    stale = [path for path, text in files.items() if path.read_text() != text]
     if sys.argv[1:] == ["check"]:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is stale: python scripts/scoreboard.py", file=sys.stderr)
         return bool(stale)
-    for path, text in written().items():
+    for path, text in files.items():
         path.write_text(text)
     return 0
 

@@ -20,7 +20,7 @@ FORGETS = np.diag([0.9905] * 5)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, os.fspath(tmp_path))
+    monkeypatch.setenv("PAPER_LIB_RUNS", os.fspath(tmp_path))
 
 
 @pytest.fixture

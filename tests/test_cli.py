@@ -86,7 +86,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path / "runs"))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path / "runs"))
 
 
 @pytest.fixture
@@ -210,6 +210,39 @@ def test_list_shows_parameters_with_defaults_and_meaning(chapters, capsys):
     ]
 
 
+def test_a_chapter_and_a_row_of_one_name_are_both_listed_and_sizes_are_told(capsys):
+    assert cli.main(["list", "protocl", "protocl_memory"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines if not line.startswith(" ")] == [
+        "protocl",
+        "protocl_memory",
+        "protocl",
+    ]
+    assert any(line.startswith("    totals=0,10,50,250 ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["missing", "dataset=split_minst"], "dataset='split_minst' is not one of .*did you mean 'split_mnist'"),
+        (["export", "row=protcl"], "row='protcl' is not one of"),
+        (["list", "format=json"], "format=json is of results export"),
+        (["list", "preset=quick,papr"], "preset='papr' is not one of quick, paper"),
+    ],
+)
+def test_a_wrong_word_in_a_search_of_results_is_named(words, said, capsys):
+    assert cli.main(["results", *words]) != 0
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_settings_with_commas_of_their_own_can_be_searched_for(capsys):
+    assert cli.main(["results", "list", "dataset=split_cifar10", "row=fromp", "changes=epochs=10"]) == 0
+    assert "fromp" in capsys.readouterr().out
+    dropping = "batch_size=64 epochs=20 num_tasks=2 train_sizes=1000,1000"
+    assert cli.main(["results", "list", "dataset=split_cifar10", f"changes={dropping}"]) == 0
+    assert "fromp" in capsys.readouterr().out
+
+
 def test_every_chapter_and_row_of_the_package_is_listed(capsys):
     names = [*cli.chapters(), *ROWS]
     assert len(cli.chapters()) >= 9 and cli.main(["list"]) == 0
@@ -318,7 +351,7 @@ COMMAND = f"{sys.executable} -m paper_lib.cli"
 
 
 def shell(command, tmp_path, **environment):
-    own = {**os.environ, runs.FOLDER_VARIABLE: str(tmp_path), **environment}
+    own = {**os.environ, "PAPER_LIB_RUNS": str(tmp_path), **environment}
     return subprocess.run(["bash", "-c", command], cwd=ROOT, env=own, capture_output=True, text=True)
 
 

@@ -314,6 +314,8 @@ def test_wrong_settings_are_named(settings, message):
 
 def test_a_prediction_without_its_task_or_its_head_is_an_error(streams):
     method, x = HIBNN(**SMALL), streams["task"].held_out[0].x
+    with pytest.raises(ValueError, match=r"epochs=\(1, 1\) has none for task 5"):
+        HIBNN(**{**SMALL, "epochs": (1, 1)}).init(streams["task"].spec, (0,), "cpu")
     state = method.init(streams["task"].spec, (0,), "cpu")
     with pytest.raises(ValueError, match="needs its task"):
         method.predict(state, x)

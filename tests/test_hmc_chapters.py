@@ -32,7 +32,7 @@ CHAPTERS = ("hmc_sequential", "toy_gaussians", "hmc_diagnostics", "why_hmc_forge
 @pytest.fixture(autouse=True)
 def small(tmp_path, monkeypatch):
     """A run store of its own, and a quick preset that takes no time."""
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, os.fspath(tmp_path / "runs"))
+    monkeypatch.setenv("PAPER_LIB_RUNS", os.fspath(tmp_path / "runs"))
     for row in shown_in("hmc"):
         for settings in ROWS[row].quick.values():
             for name, value in {"num_warmup": 20, "num_leapfrog": 2, "num_draws": 10, "toy_points": 5}.items():

@@ -226,6 +226,8 @@ def test_a_selection_takes_its_fields_and_settings_of_its_rows(values, changed):
         ({"rows": "replya"}, "(did you mean 'replay'?)"),
         ({"epochs": "many"}, "epochs='many' is not a whole number or a list of whole numbers"),
         ({"epochs": 0}, "epochs=0 is not at least 1"),
+        ({"rows": "protocl,replay", "epochs": "1,1,1,1,1"}, "epochs='1,1,1,1,1' is not a whole number"),
+        ({"rows": "fromp,replay", "dropout": "0.3"}, "dropout='0.3' is not"),
         (
             {"coreset_per_task": 3},
             "coreset_per_task=3 changes no row of sgd, replay; rows that take it are vcl_coreset,",

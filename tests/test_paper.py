@@ -61,7 +61,7 @@ def test_printed_numbers_are_those_of_the_paper():
 
 
 def test_what_a_printed_number_says_of_itself():
-    """Epochs of Sec. 7; rows without memory print a triangle mean, of which a final accuracy would be above 100 %."""
+    """Epochs of Sec. 7; printed numbers of rows without memory are above what the last of five tasks alone can give."""
     assert {(p.row, p.epochs) for p in paper.PRINTED if "mnist" in p.dataset} == {
         *((row, None) for row in ("vcl_single_head", "vcl_coreset", "fromp", "sfsvi")),
         ("hibnn", 1000),  # its code's
@@ -71,9 +71,8 @@ def test_what_a_printed_number_says_of_itself():
     assert of_cifar.pop(("sfsvi", "split_cifar100")) == (200 + 9 * 50) / 10  # its code's
     assert set(of_cifar.values()) == {80}
     for p in paper.PRINTED:
-        assert p.metric in (paper.TRIANGLE, paper.FINAL, paper.UNKNOWN)
         if p.row in ("vcl_single_head", "protocl_no_memory"):
-            assert p.metric == paper.TRIANGLE and 5 * p.value > 100 and 3 * p.value < 100
+            assert 5 * p.value > 100 and 3 * p.value < 100
 
 
 def test_every_printed_row_and_data_set_has_a_name():

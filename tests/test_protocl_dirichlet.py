@@ -16,7 +16,7 @@ from paper_lib.sweep import Selection, replace
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path / "runs"))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path / "runs"))
 
 
 @pytest.fixture(scope="module")

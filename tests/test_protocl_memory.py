@@ -45,14 +45,17 @@ def test_a_quick_preset_with_fewer_tasks_holds_the_total_that_it_says():
 
 def test_sizes_that_cannot_be_are_named():
     assert config_from(memory.Sizes, {"totals": "0,25"}).totals == (0, 25)
-    for values, said in (
-        ({"totals": [7]}, "totals=7 is no multiple of 5, the tasks of split_digits"),
-        ({"totals": [5], "dataset": "split_cifar100", "preset": "paper"}, "totals=5 is no multiple of 10"),
-        ({"totals": [5, 5]}, "has a number twice"),
-        ({"rows": ["sgd"]}, "rows='sgd' is not one of protocl, replay"),
+    with pytest.raises(ValueError, match="has a number twice"):
+        config_from(memory.Sizes, {"totals": [5, 5]})
+    cifar = {"dataset": "split_cifar100", "preset": "paper"}
+    for totals, selected, said in (
+        (7, {}, "totals=7 is no multiple of 5, the tasks of split_digits"),
+        (50, {"changes": {"num_tasks": 3}}, "totals=50 is no multiple of 3"),
+        (5, cifar, "totals=5 is no multiple of 10"),
+        (5, {"rows": ("sgd",)}, "rows='sgd' is not one of protocl, replay"),
     ):
         with pytest.raises(ValueError, match=said):
-            config_from(memory.Sizes, values)
+            memory.run(replace(memory.LIVE, **selected), memory.Sizes((totals,)))
 
 
 def stored_runs(finals, seeds=range(6)):
@@ -132,7 +135,7 @@ ANSWERS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("totals", "changes", "answers"), ANSWERS)
 def test_an_answer_is_what_its_run_gives(totals, changes, answers, tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path))
     found = (
         memory.run(replace(memory.LIVE, changes=changes), memory.Sizes(totals)).groupby(["row", "total"]).final.mean()
     )

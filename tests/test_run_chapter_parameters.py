@@ -13,7 +13,6 @@ import notebooks
 import pytest
 from papermill.inspection import _infer_parameters
 
-from paper_lib import runs
 from paper_lib.notebook import INJECTED, ParameterError
 
 CHAPTERS = ("metrics", "vcl_split_mnist", "class_incremental", "protocl", "protocl_memory", "protocl_dirichlet")
@@ -124,7 +123,7 @@ REFUSED = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, os.fspath(tmp_path))
+    monkeypatch.setenv("PAPER_LIB_RUNS", os.fspath(tmp_path))
 
 
 def cells(chapter):

@@ -7,7 +7,7 @@ import os
 import notebooks
 import pytest
 
-from paper_lib import runs, sweep, tables
+from paper_lib import sweep, tables
 from paper_lib.experiments import (
     class_incremental,
     hmc_sequential,
@@ -72,7 +72,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("chapter", "values", "answers"), ANSWERS)
 def test_an_answer_is_what_its_run_gives(chapter, values, answers, tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, os.fspath(tmp_path))
+    monkeypatch.setenv("PAPER_LIB_RUNS", os.fspath(tmp_path))
     found = tables.by_seed(sweep.run(selection_from(chapter.LIVE, values)))
     name = chapter.__name__.rpartition(".")[2]
     said = (notebooks.NOTEBOOKS / f"{name}.py").read_text(encoding="utf-8").partition("## Try it")[2]

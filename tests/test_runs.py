@@ -25,7 +25,7 @@ TABLE = "split_digits"
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path / "runs"))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(runs, "RESULTS", tmp_path / "results")
     return tmp_path
 
@@ -138,7 +138,7 @@ def test_a_new_setting_with_a_default_orphans_no_record_and_no_table(stacks, fol
     runs.tabulate(TABLE)
     grown = replace(JOB, method=Grown(**dataclasses.asdict(METHOD)))
     pd.testing.assert_frame_equal(runs.execute([grown], (0,)), before)
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(folders / "elsewhere"))  # where the committed table alone is known
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "elsewhere"))  # where the committed table alone is known
     assert set(runs.execute([grown], (1,)).key) == set(before.key)
     assert stacks == [(0,), (1,)]
     assert set(runs.find(grown).seed) == {0}
@@ -179,7 +179,7 @@ def test_only_seeds_without_a_record_are_run(stacks):
 
 def test_a_seed_has_the_same_record_whatever_runs_beside_it(folders, monkeypatch):
     together = runs.execute([JOB], (0, 1))
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(folders / "alone"))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "alone"))
     alone = runs.execute([JOB], (1,))
     np.testing.assert_allclose(together[together.seed == 1].value, alone.value, rtol=1e-5)
 
@@ -369,7 +369,7 @@ def test_tabulating_drops_the_seeds_of_another_key_and_keeps_all_other_rows(fold
     assert paths == [runs.RESULTS / "split_digits.csv"] and set(first.seed) == {0, 1}
     # On another machine without the first records: seed 1 anew with another key, which must not be averaged with the
     # old seed 0, and another row.
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(folders / "elsewhere"))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "elsewhere"))
     changed = replace(JOB, method=Bumped(**dataclasses.asdict(METHOD)))
     runs.execute([changed, SGD], (1,))
     runs.tabulate(TABLE)
@@ -389,11 +389,47 @@ def test_tabulating_drops_the_seeds_of_another_key_and_keeps_all_other_rows(fold
     np.testing.assert_allclose(matrices[0], np.array(by_row["sgd"]["scores"]["accuracy"], float), rtol=1e-5)
 
 
+def test_older_records_of_another_machine_replace_nothing_newer(folders, monkeypatch):
+    runs.execute([JOB], (0, 1))
+    for path in records():  # as if made the day before
+        record = runs.read(path)
+        record["provenance"]["finished"] = "2020-01-01T00:00:00Z"
+        path.write_text(json.dumps(record))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "elsewhere"))
+    runs.execute([replace(JOB, method=Bumped(**dataclasses.asdict(METHOD)))], (1,))
+    runs.tabulate(TABLE)
+    newer = runs.stored(TABLE)
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "runs"))
+    runs.tabulate(TABLE)
+    pd.testing.assert_frame_equal(runs.stored(TABLE), newer)
+
+
+def test_a_kill_between_table_and_provenance_leaves_every_key_its_source(folders, monkeypatch):
+    runs.execute([JOB], (0,))
+    runs.tabulate(TABLE)
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "elsewhere"))
+    runs.execute([replace(JOB, method=Bumped(**dataclasses.asdict(METHOD))), SGD], (0,))
+    write = runs.write_whole
+    for last in (1, 2):
+        written = []
+
+        def until(path, text, last=last, written=written):
+            if len(written) == last:
+                raise KeyboardInterrupt
+            written.append(path)
+            write(path, text)
+
+        monkeypatch.setattr(runs, "write_whole", until)
+        with pytest.raises(KeyboardInterrupt):
+            runs.tabulate(TABLE)
+        assert set(runs.stored(TABLE).key) <= set(runs.provenance(TABLE))
+
+
 def test_tabulating_adds_seeds_of_the_same_key_to_those_that_are_there(folders, monkeypatch, outcomes):
     runs.execute([JOB], (0, 1))
     runs.tabulate(TABLE)
     first = runs.stored(TABLE)
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(folders / "elsewhere"))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "elsewhere"))
     runs.execute([JOB], (2,))
     runs.tabulate(TABLE)
     merged = runs.stored(TABLE)
@@ -422,7 +458,7 @@ def test_every_setting_of_a_sweep_on_validation_data_is_tabulated(folders, monke
     plain = replace(JOB, stream=stream)
     runs.execute([*sweep, plain, JOB], (0, 1))
     assert [p.stem for p in runs.tabulate()] == ["split_digits", "split_digits-validation"]
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(folders / "elsewhere"))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "elsewhere"))
     runs.execute(sweep[:1], (2,))
     runs.tabulate("split_digits-validation")
     assert set(runs.stored(TABLE).split) == {"test"}
@@ -538,8 +574,7 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing_half_written(folders, 
     path = folders / "table.csv"
     runs.write_whole(path, "old")
     monkeypatch.setattr(files.os, "fsync", full)
-    message = rf"the disk is full: {path} was not written; PAPER_LIB_RUNS can name another folder"
-    with pytest.raises(OSError, match=message) as error:
+    with pytest.raises(OSError, match=rf"the disk is full: {path} was not written$") as error:
         runs.write_whole(path, "new and longer")
     assert error.value.errno == errno.ENOSPC and path.read_text() == "old"
     with pytest.raises(OSError, match=r"the disk is full: .*seed0\.json was not written"):
@@ -556,9 +591,9 @@ def test_a_full_disk_is_told_of_a_checkpoint_too(folders, monkeypatch):
 
 def test_the_folder_may_begin_at_home(monkeypatch):
     monkeypatch.setenv("HOME", "/somewhere")
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, "~/x")
+    monkeypatch.setenv("PAPER_LIB_RUNS", "~/x")
     assert runs.folder() == Path("/somewhere/x")
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, "")
+    monkeypatch.setenv("PAPER_LIB_RUNS", "")
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
     assert runs.folder().name == "runs"
 
@@ -573,7 +608,7 @@ runs.execute([JOB, SGD], (0, 1, 2), checkpoint_seconds=0)
 def test_two_writers_of_the_same_seeds_end_with_the_records_of_one(folders, monkeypatch):
     alone = runs.execute([JOB, SGD], (0, 1, 2))
     shared = folders / "shared"
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(shared))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(shared))
     command = [sys.executable, "-c", WRITER]
     root = Path(__file__).resolve().parent.parent
     environment = {**os.environ, "PYTHONPATH": str(root)}

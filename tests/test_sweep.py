@@ -18,7 +18,7 @@ MULTI = tuple(name for name, one in ROWS.items() if one.scenarios == HEAD_A_TASK
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, os.fspath(tmp_path))
+    monkeypatch.setenv("PAPER_LIB_RUNS", os.fspath(tmp_path))
 
 
 @pytest.mark.parametrize(

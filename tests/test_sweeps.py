@@ -161,7 +161,7 @@ def test_what_is_missing_is_given_as_commands(results, capsys):
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path / "runs"))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path / "runs"))
     plan._in_store.cache_clear()
     (tmp_path / "mine.py").write_text(
         "from paper_lib.sweep import Selection\n"

@@ -1,6 +1,7 @@
 """Tables: matrices, means that never cross settings, comparison with the paper, paired tests and verdicts."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -79,6 +80,17 @@ def test_a_network_a_task_keeps_each_task_as_it_was_learned():
     line = tables.summary(table).set_index("row").loc["single_task"]
     assert line.triangle_mean == pytest.approx(100 * (3 * 1.0 + 2 * 0.8 + 0.6) / 6)
     assert (line.final_accuracy, line.forgetting) == pytest.approx((80, 0))
+
+
+@pytest.mark.parametrize("row", ["single_task", "sgd_single_head"])
+def test_tables_of_seeds_that_diverged_count_them(row):
+    kept, lost = [[1.0, NAN], [0.2, 0.8]], [[NAN, NAN], [NAN, NAN]]
+    both = pd.concat([tidy([kept, lost], row), tidy([kept, lost], row, metric="nll")])
+    line = tables.comparison(both, (), (row,)).loc[row]
+    assert (line.n, line.diverged) == (1, 1) and math.isfinite(line.final) and math.isfinite(line.nll)
+    none = pd.concat([tidy([lost], row), tidy([lost], row, metric="nll")])
+    line = tables.comparison(none, (), (row,)).loc[row]
+    assert (line.n, line.diverged) == (0, 1) and math.isnan(line.final)
 
 
 # --- means

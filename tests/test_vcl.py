@@ -253,6 +253,8 @@ def test_a_coreset_that_takes_all_points_and_a_prediction_without_its_task_are_e
         ValueError, match=r"coreset_per_task=10000 leaves nothing of task 1 .* must be below its \d+ points"
     ):
         method.learn(method.init(stream.spec, (0,), "cpu"), stream.train[0])
+    with pytest.raises(ValueError, match=r"epochs=\(1, 1\) has none for task 5"):
+        VCL(**{**SMALL, "epochs": (1, 1)}).init(stream.spec, (0,), "cpu")
     with pytest.raises(ValueError, match="needs its task"):
         method.predict(method.init(stream.spec, (0,), "cpu"), stream.held_out[0].x)
 

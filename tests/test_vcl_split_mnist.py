@@ -15,7 +15,7 @@ from paper_lib.sweep import Selection
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, os.fspath(tmp_path))
+    monkeypatch.setenv("PAPER_LIB_RUNS", os.fspath(tmp_path))
 
 
 def own(matrices, row, **names):

@@ -208,7 +208,7 @@ def _learned_with_dropout(table: pd.DataFrame) -> dict[bool, pd.Series]:
     """Percent of task 2 just after learning it, by seed, with and without dropout on the current task."""
     named = {sweep.jobs(one)[0].changes: one.changes["dropout"] for one in DROPPING}
     just_after = table[(table["metric"] == "accuracy") & (table["task_trained"] == 2) & (table["task_tested"] == 2)]
-    parts = just_after.groupby(just_after["changes"].fillna(""), observed=True)
+    parts = just_after.groupby("changes", observed=True)
     return {named[changes]: 100 * part.set_index("seed")["value"] for changes, part in parts}
 
 

@@ -34,25 +34,15 @@ class Sizes:
 
     Attributes:
         totals: points of memory in all, each a multiple of the number of tasks.
-        rows: those of ``ROWS`` that are run.
-        dataset: stream of tasks.
-        preset: of whose tasks the totals are multiples.
     """
 
     totals: tuple[int, ...] = (0, 10, 50, 250)
-    rows: tuple[str, ...] = ROWS
-    dataset: str = "split_digits"
-    preset: str = "quick"
 
     def __post_init__(self):
-        some_of("rows", self.rows, ROWS)
-        num_tasks = sweep.num_tasks(Selection(self.dataset, SCENARIO, self.preset, rows=self.rows))
         if not self.totals or len(set(self.totals)) < len(self.totals):
             raise ValueError(f"totals={self.totals!r} is empty or has a number twice; give each once, such as 0,50,250")
         for total in self.totals:
             within("totals", total, 0)
-            if total % num_tasks:
-                raise ValueError(f"totals={total} is no multiple of {num_tasks}, the tasks of {self.dataset}")
 
 
 def selection(name: str, total: int, live: Selection) -> Selection:
@@ -113,15 +103,23 @@ def among(table: pd.DataFrame) -> Callable[[Selection], pd.DataFrame]:
 
     def found(one: Selection) -> pd.DataFrame:
         (job,) = sweep.jobs(one)
-        mine = (table["row"] == job.row) & (table.dataset == one.dataset) & (table.changes.fillna("") == job.changes)
+        mine = (table["row"] == job.row) & (table.dataset == one.dataset) & (table.changes == job.changes)
         return table[mine]
 
     return found
 
 
 def run(live: Selection, sizes: Sizes | None = None) -> pd.DataFrame:
-    """``curve`` of a live selection."""
-    sizes = sizes or Sizes(rows=live.rows, dataset=live.dataset, preset=live.preset)
+    """``curve`` of a live selection.
+
+    Raises:
+        ValueError: a row has no memory to vary, or a size is no multiple of the number of tasks.
+    """
+    some_of("rows", live.rows, ROWS)
+    sizes, num_tasks = sizes or Sizes(), sweep.num_tasks(live)
+    for total in sizes.totals:
+        if total % num_tasks:
+            raise ValueError(f"totals={total} is no multiple of {num_tasks}, the tasks of {live.dataset}")
     return curve(live, sizes.totals, sweep.run)
 
 

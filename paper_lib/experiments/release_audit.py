@@ -348,7 +348,7 @@ def shown_heads(table: pd.DataFrame) -> pd.DataFrame:
 
 def _dropout_costs(table: pd.DataFrame) -> Judgement:
     named = {sweep.jobs(selection(factor))[0].changes: factor for factor in FACTORS}
-    parts = {named[changes]: part for changes, part in table.groupby(table["changes"].fillna(""), observed=True)}
+    parts = {named[changes]: part for changes, part in table.groupby("changes", observed=True)}
     base = tables.by_seed(parts.pop(CORRECTED))[ROW]
     moved = {factor: float((tables.by_seed(part)[ROW] - base).dropna().mean()) for factor, part in parts.items()}
     words = (f"{factor}: {x:+.1f}" for factor, x in sorted(moved.items(), key=lambda item: item[1]))
@@ -357,7 +357,7 @@ def _dropout_costs(table: pd.DataFrame) -> Judgement:
 
 def _below_the_printed(table: pd.DataFrame) -> Judgement:
     (printed,) = (p.value for p in paper.printed("split_mnist") if p.row == ROW)
-    parts = table.groupby(table["changes"].fillna(""), observed=True)
+    parts = table.groupby("changes", observed=True)
     best = max(float(tables.by_seed(part)[ROW].mean()) for _, part in parts)
     return holds(best < printed, f"at most {best:.1f} % for the printed {printed:.2f}")
 

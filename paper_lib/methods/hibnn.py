@@ -172,6 +172,7 @@ class HIBNN:
             )
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
+        of_task("epochs", self.epochs, spec.num_tasks - 1)  # raises where a task has none
         num_seeds = len(seeds)
         weights = mean_field.isotropic(self._network(spec, spec.num_tasks).shapes, num_seeds, self.prior_var, device)
         widths = self.hidden[:1] if self.prior == "hierarchical" else self.hidden

@@ -92,7 +92,7 @@ class SequentialHMC:
         burn_reject: where a rejection in the warm-up leaves a chain: it ``stay``s, or ``restart``s (release).
         include_init: the first draw kept is the starting point (release).
         start: where chains begin: draws of the prior (``prior``), or all at one fresh network, on every task
-            (``shared_net``, release). The control ``exact`` begins at the last draws.
+            (``shared_net``, release), where ``exact`` and ``joint`` are one. Else ``exact`` begins at the last draws.
         density: ``gmm``, ``gaussian``, or a flow, ``realnvp`` or ``spline``.
         flow_training: of a flow: ``corrected``, or with the step sizes, batches, rows and length of the ``release``.
         covariance: of the GMM's components, ``full``, ``diagonal`` or ``tied``.

@@ -138,6 +138,7 @@ class VCL:
         within("coreset_per_task", self.coreset_per_task, 0)
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
+        of_task("epochs", self.epochs, spec.num_tasks - 1)  # raises where a task has none
         num_seeds = len(seeds)
         prior = mean_field.isotropic(self._network(spec).shapes, num_seeds, self.prior_var, device)
         return State(
