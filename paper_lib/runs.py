@@ -46,6 +46,10 @@ RECORD = {"names", "key", "seed", "identity", "scores", "provenance"}
 """What a record must hold to be tabulated."""
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
+
+LONGEST_NAME = 200
+"""Characters of seeds in a file's name; systems allow 255 for all of it."""
+
 NAMES = ["row", "dataset", "scenario", "split", "preset", "changes"]
 COLUMNS = [*NAMES, "key", "seed", "task_trained", "task_tested", "metric", "value"]
 """Columns of every table; tasks count from 1 there, as in the paper."""
@@ -250,7 +254,9 @@ def _stacks(place: Path, seeds: Sequence[int]) -> list[tuple[tuple[int, ...], Pa
             stacks.append((_seeds_of(path), path))
             missing -= own
     rest = tuple(sorted(missing))
-    return stacks + ([(rest, place / f"seeds{spans(rest)}.npz")] if rest else [])
+    if len(name := spans(rest)) > LONGEST_NAME:
+        raise ValueError(f"seeds={name[:30]}...: so many single seeds name no file; give ranges, or fewer at a time")
+    return stacks + ([(rest, place / f"seeds{name}.npz")] if rest else [])
 
 
 def spans(seeds: Iterable[int]) -> str:

@@ -389,6 +389,11 @@ def test_tabulating_drops_the_seeds_of_another_key_and_keeps_all_other_rows(fold
     np.testing.assert_allclose(matrices[0], np.array(by_row["sgd"]["scores"]["accuracy"], float), rtol=1e-5)
 
 
+def test_seeds_that_no_file_name_can_hold_are_refused_before_a_run(folders):
+    with pytest.raises(ValueError, match=r"seeds=0,2,4.*give ranges, or fewer at a time"):
+        runs.execute([JOB], range(0, 400, 2))
+
+
 def test_older_records_of_another_machine_replace_nothing_newer(folders, monkeypatch):
     runs.execute([JOB], (0, 1))
     for path in records():  # as if made the day before
