@@ -79,7 +79,8 @@ hmc_draws.walk(selection)
 #
 # A {term}`fitted density counts` if its draws are within a point of HMC's on the task just learned and if it is no worse
 # than one Gaussian on held-out draws. Tasks that HMC's own draws have not learned are left out. Where at least half of a
-# row's densities fail, its verdict is "density failed".
+# row's densities fail, its verdict is "density failed"; where half of the seeds or more have not learned some task, it is
+# "tasks not learned".
 # "Converged" counts the {term}`gates <gate>` passed, one a seed and task. All
 # seeds have the same points, and differ in starts and momenta. So joint HMC has hardly any spread, and the ± says
 # nothing about other data sets. Rows with a head a task are told the task, HMC never is.

@@ -248,7 +248,7 @@ def _hmc() -> list[Claim]:
         Claim(
             *("HMC as published", "Figure 3", "the same with the released settings", "hmc_sequential"),
             partial(hmc.judge_figure, row="hmc_as_published"),
-            (_paper_scale("toy_pan", "hmc_as_published", "vcl_multi_head"),),
+            (_paper_scale("toy_pan", "hmc_as_published", "hmc_joint", "vcl_multi_head"),),
         ),
         Claim(
             *("joint HMC", "Sec. 3, text", joint, "hmc_sequential", hmc.judge_joint),

@@ -163,13 +163,17 @@ def verdict(table: pd.DataFrame, row: str) -> str:
 
 
 def failure(table: pd.DataFrame) -> str:
-    """Why a row's runs say nothing about the recursion, if so in half of its tasks or more: sampler or density."""
-    still, fitted = stuck(table).stuck, densities(table).verdict
+    """Why a row's runs say nothing about the recursion: the sampler, a task that is not learned, or the density.
+
+    Chains stand still in half of the runs or more; half of the seeds or more have not learned some task; or half of the
+    densities or more fail on learned tasks.
+    """
+    still, fitted = stuck(table).stuck, densities(table)
     if len(still) and still.mean() >= 0.5:
         return "sampler stuck"
-    if len(fitted) and (fitted == NOT_LEARNED).mean() >= 0.5:
+    if len(fitted) and (fitted.verdict == NOT_LEARNED).groupby(fitted.task).mean().max() >= 0.5:
         return NOT_LEARNED
-    learned = fitted[fitted != NOT_LEARNED]
+    learned = fitted.verdict[fitted.verdict != NOT_LEARNED]
     return FAILED if len(learned) and (learned == FAILED).mean() >= 0.5 else ""
 
 
