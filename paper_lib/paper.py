@@ -6,7 +6,7 @@ is of is not printed, so each is held against final accuracy and triangle mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import pandas as pd
@@ -96,11 +96,11 @@ def stored(dataset: str, rows: Sequence[str]) -> pd.DataFrame:
     """The stored class-incremental runs of some rows at the paper's scale, or else what stands in for them."""
     full = sweep.at_paper_scale(dataset, rows, "class_incremental")
     missing = [row for row in rows if row not in set(full["row"])]
-    parts = [part for part in (full, sweep.stored(_standing_in(dataset, missing))) if not part.empty]
+    parts = [part for part in (full, sweep.stored(standing_in(dataset, missing))) if not part.empty]
     return pd.concat(parts, ignore_index=True) if parts else full
 
 
-def _standing_in(dataset: str, rows: Sequence[str]) -> list[Selection]:
+def standing_in(dataset: str, rows: Collection[str]) -> list[Selection]:
     """Of what stands in for a data set's runs, those rows that have been run."""
     own = [one for one in REDUCED if one.dataset == dataset]
     there = set(sweep.stored(own)["row"]) & set(rows)
@@ -126,7 +126,7 @@ def _number(p: Printed) -> Claim:
     says = f"{name}: {p.value:.2f} ± {p.margin:.2f} %"
     chapter = "protocl" if p.row.startswith("protocl") else "class_incremental"
     full = _paper_scale(p.dataset, *rows, scenario="class_incremental")
-    needs = (full,) if not sweep.stored(full).empty else _standing_in(p.dataset, rows) or (full,)
+    needs = (full,) if not sweep.stored(full).empty else standing_in(p.dataset, rows) or (full,)
     return Claim(name, p.exhibit, says, chapter, judge, tuple(needs))
 
 

@@ -130,7 +130,7 @@ def test_rows_that_stand_in_with_settings_of_their_own_are_told_apart(results):
     results("split_cifar10", *short.values())
     found = paper.stored("split_cifar10", ("protocl", "sfsvi", "fromp"))
     assert set(found["row"]) == set(short)
-    assert [one.rows for one in paper._standing_in("split_cifar10", list(short))] == [("protocl",), ("sfsvi",)]
+    assert [one.rows for one in paper.standing_in("split_cifar10", list(short))] == [("protocl",), ("sfsvi",)]
 
 
 def test_the_live_rows_stand_on_both_bounds_and_show_the_claim():

@@ -64,10 +64,14 @@ def _word(value: Any) -> str:
 
 
 def source(dataset: str) -> str:
-    """What recomputes a data set's table that has runs which stand in for those in full."""
-    table, of = stored(dataset), [one for one in paper.REDUCED if one.dataset == dataset]
-    told = [f"`{tables.command(one)}`" for one in of]
-    return "\n".join(told if table.empty else [*told, tables.provenance_of(table)])
+    """What recomputes a data set's table: the rows in full, then what stands in for the others."""
+    table = stored(dataset)
+    if table.empty:
+        return "not run yet"
+    full = table[table["changes"] == ""]
+    told = [tables.source(full).splitlines()[0]] if len(full) else []
+    short = paper.standing_in(dataset, set(table["row"]) - set(full["row"]))
+    return "\n".join([*told, *(f"`{tables.command(one)}`" for one in short), tables.provenance_of(table)])
 
 
 def numbers() -> dict[str, float | str]:
@@ -79,6 +83,8 @@ def numbers() -> dict[str, float | str]:
         cited[f"n_sfsvi{short}"] = str(len(tables.by_seed(table).get("sfsvi", ())))
     for dataset, short in (("split_cifar10", "_cifar10"), ("split_cifar100", "_cifar100")):
         cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
+    (few_epochs,) = (one for one in paper.REDUCED if one.dataset == "split_cifar10" and "protocl" in one.rows)
+    cited |= tables.numbers(sweep.stored(few_epochs), few_epochs.rows, "_cifar10_short")
     of_two = sweep.stored(DROPPING)
     for on, name in ((True, "with"), (False, "without")):
         found = _learned_with_dropout(of_two).get(on, pd.Series([np.nan]))
