@@ -85,17 +85,12 @@ class Job:
         method = [type(self.method).__name__, type(self.method).VERSION, dataclasses.asdict(self.method)]
         return json.loads(json.dumps({"method": method, "stream": _told(self.stream)}))
 
-    @cached_property
-    def _defaults(self) -> dict[str, Any]:
-        given = {f.name: f.default for f in dataclasses.fields(self.method)}
-        return json.loads(json.dumps({n: d for n, d in given.items() if d is not dataclasses.MISSING}))
-
     def matches(self, identity: Mapping[str, Any]) -> bool:
         """Whether a stored identity, its data aside, is this job's as its method is defined today."""
         (name, version, now), (its_name, its_version, then) = self._settings["method"], identity["method"]
         if (name, version) != (its_name, its_version) or then.keys() - now.keys():
             return False
-        since = {n: self._defaults.get(n) for n in now.keys() - then.keys()}
+        since = {n: _defaults(type(self.method)).get(n) for n in now.keys() - then.keys()}
         return then | since == now and self._settings["stream"] == _told(identity["stream"])
 
     @property
@@ -494,8 +489,25 @@ def _group(record: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(record[name] for name in NAMES)
 
 
+@cache
+def _defaults(method_type: type) -> dict[str, Any]:
+    """A method's settings that have defaults, as JSON has them."""
+    given = {f.name: f.default for f in dataclasses.fields(method_type)}
+    return json.loads(json.dumps({n: d for n, d in given.items() if d is not dataclasses.MISSING}))
+
+
+def _completed(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """An identity with the settings that its method has had since, at their defaults."""
+    from paper_lib import rows
+
+    name, version, settings = identity["method"]
+    kind = getattr(rows, name, None)
+    return {**identity, "method": [name, version, (_defaults(kind) if kind else {}) | settings]}
+
+
 def _alike(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two identities may stand in one row: equal, but for the data that a seed draws for itself."""
+    identity, other = _completed(identity), _completed(other)
     if not any(name.endswith("_seed") for name in (*identity["stream"], *other["stream"])):
         return identity == other
     streams = ({n: v for n, v in i["stream"].items() if not n.endswith("_seed")} for i in (identity, other))

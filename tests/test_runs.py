@@ -444,6 +444,30 @@ def test_tabulating_adds_seeds_of_the_same_key_to_those_that_are_there(folders, 
     assert [r["seeds"] for r in runs.provenance(TABLE)[merged.key[0]]["runs"]] == [[0, 1], [2]]
 
 
+def test_seeds_from_before_a_method_had_a_setting_stay_beside_those_since(folders, monkeypatch, outcomes):
+    runs.execute([JOB], (0, 1))
+    runs.tabulate(TABLE)
+    path = runs.RESULTS / f"{TABLE}.json"
+    sources = json.loads(path.read_text())
+    for source in sources.values():
+        del source["identity"]["method"][2]["precision"]
+    old = dict.fromkeys(sources, "0123456789abcdef")
+    path.write_text(json.dumps({old[key]: source for key, source in sources.items()}))
+    table = runs.RESULTS / f"{TABLE}.csv"
+    for key, other in old.items():
+        table.write_text(table.read_text().replace(key, other))
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "elsewhere"))
+    runs.execute([JOB], (2,))
+    runs.tabulate(TABLE)
+    merged = runs.stored(TABLE)
+    assert set(merged.seed) == {0, 1, 2} and merged.key.nunique() == 2
+    assert set(runs.find(JOB).seed) == {0, 1, 2}
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "third"))
+    runs.execute([replace(JOB, method=replace(METHOD, precision="float32"))], (3,))
+    runs.tabulate(TABLE)
+    assert set(runs.stored(TABLE).seed) == {3}
+
+
 def test_quick_runs_stay_out_of_the_table(outcomes):
     runs.execute([replace(JOB, preset="quick")], (0,))
     message = r"no record to tabulate of 'split_digits' .* quick runs left out; data sets with records: split_digits"
