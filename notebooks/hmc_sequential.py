@@ -72,7 +72,7 @@ hmc_draws.walk(selection)
 #
 # Pan et al.'s set, 80 points a blob for every row, 20 chains. `HMC, a GMM handed on` has the settings of the paper's text: step
 # 0.001, 20 gradients a trajectory, 1,000 iterations of {term}`warm-up` and 10,000 more, components chosen on held-out
-# draws, here whole chains. "As published" has those of the released code, but that its mixtures have at most 50
+# draws, here whole chains. "As published" has those of the released code, except that its mixtures have at most 50
 # components, where the release tries up to 500. "Adapted" tunes, during warm-up, the step and a mass for each weight,
 # so that steps are long where the posterior is wide, and so do the two controls;
 # {doc}`/notebooks/why_hmc_forgets` changes one thing at a time.
@@ -90,11 +90,11 @@ stored = hmc_sequential.stored("toy_pan")
 shown, more = hmc_sequential.shown(stored)
 Table(shown, more=more, source=tables.source(stored))
 
-# %% tags=["hide-input"] mystnb={"figure": {"caption": "Figure 3 from the stored runs. Compare each curve with joint HMC, and joint HMC with the grey line. A label in brackets says what to distrust: densities that failed, chains that did not converge.", "name": "fig-hmc-stored"}, "image": {"alt": "Average accuracy over the tasks so far against tasks learned on Pan et al.'s toy set, mean and standard deviation over seeds: the stored rows of HMC, SGD with one head, VCL with one head and with a head a task, with the accuracy of the best classifier as a grey line."}}
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "Figure 3 from the stored runs. Compare each curve with joint HMC, and joint HMC with the grey line. A label in brackets says what to distrust: tasks not learned, densities that failed on the others, and how many chains converged.", "name": "fig-hmc-stored"}, "image": {"alt": "Average accuracy over the tasks so far against tasks learned on Pan et al.'s toy set, mean and standard deviation over seeds: the stored rows of HMC, SGD with one head, VCL with one head and with a head a task, with the accuracy of the best classifier as a grey line."}}
 figure_rows = {row: curve for row, curve in tables.curves(stored).items() if row in hmc_sequential.FIGURE}
 plots.accuracy(figure_rows, hmc_sequential.notes(stored), hmc_sequential.bayes_accuracy("toy_pan"))
 
-# %% tags=["hide-input"] mystnb={"figure": {"caption": "What seed 0 of three stored rows believes after the last task. With a mixture handed on, the boundary separates the blobs of task 5, and nearly all earlier ones lie on one side of it. Both controls bend it between all blobs.", "name": "fig-hmc-stored-surfaces"}, "image": {"alt": "Three lines of two maps of the plane with the points of all five tasks. Left, the mean probability of class 1 with a white boundary; right, the spread over draws. HMC with a mixture handed on separates the last task alone; the exact recursion and joint HMC separate all."}}
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "What seed 0 of three stored rows believes after the last task. With the fitted density handed on, here one Gaussian, the boundary separates the blobs of task 5, and nearly all earlier ones lie on one side of it. Both controls bend it between all blobs.", "name": "fig-hmc-stored-surfaces"}, "image": {"alt": "Three lines of two maps of the plane with the points of all five tasks. Left, the mean probability of class 1 with a white boundary; right, the spread over draws. HMC with a density handed on separates the last task alone; the exact recursion and joint HMC separate all."}}
 plots.surfaces(*hmc_draws.after_all_tasks("toy_pan", ("hmc", *hmc_sequential.CONTROLS)))
 
 # %% tags=["hide-input"]
@@ -122,17 +122,19 @@ Table(
 #
 # **The density.** Where a density is handed on, HMC ends far below: {glue:text}`handed_on`. "HMC, adapted" and the two
 # controls have the same sampler, so what differs is the density that is handed on and the sampling under it. That
-# sampling has not converged: under the mixture {glue:text}`hmc_adapted_gate_last` gates of task 5 are passed.
+# sampling has not converged: under the mixture {glue:text}`hmc_adapted_gate` gates are passed, under the exact recursion
+# {glue:text}`hmc_exact_gate`; of those of task 5, {glue:text}`hmc_adapted_gate_last` and {glue:text}`hmc_exact_gate_last`.
 #
 # In the row "HMC, a GMM handed on" HMC's own draws are right on {glue:text}`hmc_draws_right` of the points of the task
 # just learned, and the fitted density's draws on {glue:text}`hmc_density_right` (the lowest and the highest mean over
-# seeds among the five tasks). As published HMC's own draws, too, fall to {glue:text}`hmc_as_published_draws_least` on one
-# task, under the mixture that they inherit.
+# seeds among the five tasks). As published HMC's own draws, too, are right on fewer points
+# with every task, on {glue:text}`hmc_as_published_draws_least` of task 5, under the mixture that they inherit.
 #
 # **One Gaussian, where the paper has many.** The paper reports multi-modal mixtures (App. D). Their size is chosen on
-# held-out draws. If those are whole chains, this book's rule, one component is chosen in {glue:text}`hmc_single` fits,
-# so that the row hands on one Gaussian. If they are draws of the same chains, the release's rule, the choice is
-# {glue:text}`hmc_as_published_components` in the median: the row "as published" is the one with the paper's mixtures.
+# held-out draws. If those are whole chains, this book's rule, the row "HMC, a GMM handed on" has one component in
+# {glue:text}`hmc_single` fits, so it hands on one Gaussian; adapted, {glue:text}`hmc_adapted_single` fits have one, and the
+# median is {glue:text}`hmc_adapted_components`. If they are draws of the same chains, the release's rule, the median is
+# {glue:text}`hmc_as_published_components`.
 #
 # **Beside one head.** The paper says that HMC brings no noticeable benefit over VCL. Here it ends lower: HMC with a density
 # handed on at {glue:text}`hmc`, SGD with one head at {glue:text}`sgd_single_head`, VCL with one head at

@@ -227,7 +227,8 @@ def factors(lines: pd.DataFrame, meaning: Mapping[str, str]) -> Figure:
             )  # fmt: skip
             continue
         seeds = len(line.final)
-        heights = -place + 0.13 * (np.arange(seeds) - (seeds - 1) / 2)  # apart, where seeds end alike
+        gap = min(0.13, 0.7 / seeds)  # apart, where seeds end alike, and on their own line
+        heights = -place + gap * (np.arange(seeds) - (seeds - 1) / 2)
         ax.plot(line.final, heights, "o", ms=5, mfc="none", mew=1.4, color=line.colour)
     ax.set_yticks([-place for place in range(len(lines))], lines.index)
     ax.set_ylim(0.6 - len(lines), 0.6)

@@ -89,6 +89,26 @@ def test_a_row_whose_densities_fail_is_never_said_to_forget():
     assert len(verdicts) == len(shown_in("hmc")) and list(verdicts.values()).count("not run yet") == 5
 
 
+def test_a_density_that_agrees_at_chance_does_not_count():
+    """Tasks that HMC's own draws have not learned are left out; a task that half of the seeds lack is told first."""
+    joint, row = table("hmc_joint", 0.97), table("hmc", 0.85)
+    own = row.metric.isin(["info: accuracy", "info: density_accuracy"])
+
+    def unlearned(seeds, task=5):
+        there = own & row.seed.isin(seeds) & (row.task_trained == task)
+        return row.assign(value=row.value.mask(there, 0.5))
+
+    few, many = unlearned(range(4)), unlearned(range(5))
+    fitted = hmc_sequential.densities(few)
+    assert (fitted.verdict == "tasks not learned").sum() == 4 and (fitted.verdict == "ok").sum() == 46
+    assert hmc_sequential.counting(fitted, "hmc") == "46 of 46 (4 not learned)"
+    assert hmc_sequential.verdict(together(joint, few), "hmc").startswith("forgets, 12 points")
+    assert hmc_sequential.verdict(together(joint, many), "hmc") == "tasks not learned"
+    assert hmc_sequential.notes(few)["hmc"] == "not learned 4 of 50, density failed 0 of 46, converged 50 of 50"
+    found = hmc_sequential.judge_densities(few.assign(row="hmc_as_published"))
+    assert "as published: 46 of 46 learned tasks" in found.ours
+
+
 def test_a_sampler_that_stands_still_is_told_before_its_density():
     still = table("hmc", 0.6, gap=-0.5)
     still.loc[still.metric == "info: acceptance_rate", "value"] = 0.0
@@ -203,8 +223,10 @@ def test_every_factor_changes_one_thing_and_all_are_planned():
         "start",
     ):
         assert any(factor in change for change in one.values()), factor
-    for line in why_hmc_forgets.source().split("\n"):
-        assert ": `paper-lib run dataset=toy_pan preset=paper seeds=0:3 rows=hmc_as_published" in line
+    first, *others = why_hmc_forgets.source().split("\n")
+    command = "`paper-lib run dataset=toy_pan preset=paper seeds=0:{} rows=hmc_as_published"
+    assert first == f"as published: {command.format(10)}`" and len(others) == len(why_hmc_forgets.FACTORS) - 1
+    assert all(f": {command.format(3)} " in line for line in others)
 
 
 def test_without_runs_every_number_is_words(tmp_path, monkeypatch):

@@ -234,7 +234,7 @@ CLAIMS = tuple(
     Claim(says, "Figures A3, A5", says, "hmc_diagnostics", judge, needs)
     for says, judge, needs in (
         (
-            "On Pan's set draws of the mixture are far less accurate on the first task than HMC's draws.",
+            "On Pan's set draws of the fitted density are far less accurate on the first task than HMC's draws.",
             _at_chance,
             _selection("hmc"),
         ),
