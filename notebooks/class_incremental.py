@@ -154,12 +154,15 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 # ({doc}`/notebooks/release_audit`). Two layers of 200 at the code's rate were tried first, on one seed of Split-MNIST whose
 # test score was seen; their objective was far from rest. The rate was then chosen by that objective.
 #
-# **Split-CIFAR10: one seed, an eighth of the epochs, no tuning.** By final accuracy replay has
+# **Split-CIFAR10: one seed, no tuning.** The table says which rows have the paper's epochs and which an eighth of them. By
+# final accuracy replay has
 # {glue:text}`final_replay_cifar10:.1f` %, ProtoCL {glue:text}`final_protocl_cifar10:.1f`, S-FSVI
 # {glue:text}`final_sfsvi_cifar10:.1f` and FROMP {glue:text}`final_fromp_cifar10:.1f`. By triangle mean it is
 # {glue:text}`triangle_replay_cifar10:.1f`, {glue:text}`triangle_protocl_cifar10:.1f`,
 # {glue:text}`triangle_sfsvi_cifar10:.1f` and {glue:text}`triangle_fromp_cifar10:.1f` %. The paper prints 55.81 for ProtoCL,
-# 50.85 for S-FSVI and 48.92 ± 10.86 for FROMP. One seed settles no order.
+# 50.85 for S-FSVI and 48.92 ± 10.86 for FROMP. So S-FSVI's final accuracy is near its printed number, and ProtoCL is below
+# its own by both metrics and below S-FSVI, where the paper has it above. One seed settles no order. More passes do not help
+# ProtoCL here: with 10 epochs it has {glue:text}`final_protocl_cifar10_short:.1f` and {glue:text}`triangle_protocl_cifar10_short:.1f` %.
 #
 # **FROMP learns nothing after its first task there, and dropout has a part in it.** Just after learning them it has at most
 # {glue:text}`fromp_later_cifar10:.1f` % of tasks 2 to 5. Its code drops units on the points of the current task and none
@@ -168,16 +171,18 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 # learning it, and {glue:text}`fromp_without_dropout:.1f` % without dropout. These are three seeds: all of them agree, and
 # they differ widely. How the paper's runs were set is not published.
 #
-# **Split-CIFAR100: the same.** Replay ends at {glue:text}`final_replay_cifar100:.1f` %, ProtoCL at
+# **Split-CIFAR100: one seed, an eighth of the epochs.** Replay ends at {glue:text}`final_replay_cifar100:.1f` %, ProtoCL at
 # {glue:text}`final_protocl_cifar100:.1f` and S-FSVI at {glue:text}`final_sfsvi_cifar100:.1f`; their triangle means are
 # {glue:text}`triangle_replay_cifar100:.1f`, {glue:text}`triangle_protocl_cifar100:.1f` and
 # {glue:text}`triangle_sfsvi_cifar100:.1f` %. The paper prints 23.96 for ProtoCL and 20.04 for S-FSVI. What the released
 # code calls Split-CIFAR100 is another stream, on which nothing was run: all of CIFAR-10 as the first task, then nine tasks
 # of CIFAR-100 (`split_cifar10_100`).
 #
-# **ProtoCL trains faster than S-FSVI.** On Split-MNIST, without a GPU, a seed of S-FSVI took
-# {glue:text}`times_slower` as long as one of ProtoCL with 50 epochs. The machines were not equally busy. The paper prints a
-# factor of 116 for another data set, network, implementation and machine; the two cannot be compared.
+# **On Split-CIFAR10 S-FSVI is not slower than ProtoCL.** The paper prints a factor of 116 between them, on a GPU. Here a
+# seed with the paper's epochs took {glue:text}`minutes_sfsvi_cifar10:.0f` minutes with S-FSVI and
+# {glue:text}`minutes_protocl_cifar10:.0f` with ProtoCL, each on a core of one machine that was busy otherwise too. Its
+# divergence is computed here without a Jacobian, and of its network only the last layer is random. On Split-MNIST, where
+# all layers are, S-FSVI took {glue:text}`times_slower` as long as ProtoCL with 50 epochs.
 #
 # **Not tested.** What the tables mark as not run; Table 2 at the paper's epochs and seeds.
 #

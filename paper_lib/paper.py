@@ -126,7 +126,14 @@ def _number(p: Printed) -> Claim:
     says = f"{name}: {p.value:.2f} ± {p.margin:.2f} %"
     chapter = "protocl" if p.row.startswith("protocl") else "class_incremental"
     full = _paper_scale(p.dataset, *rows, scenario="class_incremental")
-    needs = (full,) if not sweep.stored(full).empty else standing_in(p.dataset, rows) or (full,)
+    there = sweep.stored(full)
+    if there.empty:
+        needs = standing_in(p.dataset, rows) or (full,)
+    else:  # a single seed is compared as well, and said to be one
+        ran, seeds = set(there["row"]), tuple(sorted(set(there.seed)))
+        needs = (
+            replace(full, rows=tuple(r for r in rows if r in ran), seeds=seeds if len(seeds) == 1 else full.seeds),
+        )
     return Claim(name, p.exhibit, says, chapter, judge, tuple(needs))
 
 
@@ -198,21 +205,39 @@ def _imbalance_selections() -> tuple[Selection, ...]:
     return tuple(task_imbalance.selections(task_imbalance.PAPER))
 
 
+TIMED = {"split_cifar10": "protocl", "split_mnist": "protocl_paper_epochs"}
+"""Data set to ProtoCL with the paper's epochs, to be timed beside S-FSVI; the paper prints times of the first."""
+
+
+def seconds_beside_sfsvi(table: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """Seconds a seed of S-FSVI and of ProtoCL with the paper's epochs, by data set."""
+    found = {}
+    for dataset, row in TIMED.items():
+        seconds = tables.comparison(table[table["dataset"] == dataset], (), (row, "sfsvi")).seconds
+        found[dataset] = float(seconds["sfsvi"]), float(seconds[row])
+    return found
+
+
 def _seconds(table: pd.DataFrame) -> Judgement:
-    """Whether ProtoCL with the paper's epochs trains faster than S-FSVI, here without a GPU."""
-    lines = tables.comparison(table, (), ("protocl_paper_epochs", "sfsvi"))
-    mine, other = (float(lines.seconds[row]) for row in ("protocl_paper_epochs", "sfsvi"))
-    printed = SECONDS["sfsvi", "split_cifar10"][0] / SECONDS["protocl", "split_cifar10"][0]
-    numbers = (
-        f"on Split-MNIST, without a GPU: S-FSVI {other:.0f} s a seed, ProtoCL {mine:.0f} s, a factor of "
-        f"{other / mine:.0f}; printed for Split-CIFAR10 on a GPU: {printed:.0f}"
+    """Whether ProtoCL with the paper's epochs trains more than twice as fast as S-FSVI, here without a GPU."""
+    found = seconds_beside_sfsvi(table)
+    words = (
+        f"on {DATASETS[dataset]} S-FSVI {other:.0f} s a seed, ProtoCL {mine:.0f} s, a factor of {other / mine:.2g}"
+        for dataset, (other, mine) in found.items()
     )
+    printed = SECONDS["sfsvi", "split_cifar10"][0] / SECONDS["protocl", "split_cifar10"][0]
+    numbers = f"without a GPU: {'; '.join(words)}; printed for Split-CIFAR10 on a GPU: a factor of {printed:.0f}"
+    other, mine = found["split_cifar10"]
+    # Neither the paper's implementations nor its machine: never more than with a caveat.
     return Judgement("with a caveat" if other > 2 * mine else "not reproduced", numbers)
 
 
 def _training_time() -> Claim:
-    says, rows = "ProtoCL trains a lot faster than S-FSVI", ("protocl_paper_epochs", "sfsvi")
-    needs = (_paper_scale("split_mnist", *rows, scenario="class_incremental"),)
+    needs = tuple(
+        replace(_paper_scale(dataset, row, "sfsvi", scenario="class_incremental"), seeds=seeds)
+        for (dataset, row), seeds in zip(TIMED.items(), ((0,), tuple(range(SEEDS))), strict=True)
+    )
+    says = "ProtoCL trains a lot faster than S-FSVI"
     return Claim("training time", "Table 2", says, "class_incremental", _seconds, needs)
 
 

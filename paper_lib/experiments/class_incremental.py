@@ -92,6 +92,9 @@ def numbers() -> dict[str, float | str]:
     cifar = tables.matrices(stored("split_cifar10")).get("fromp")
     later = 100 * float(np.diagonal(cifar[0])[1:].max()) if cifar is not None else np.nan
     cited["fromp_later_cifar10"] = later
+    cifar_seconds = comparison("split_cifar10").seconds
+    for row in ("sfsvi", "protocl"):
+        cited[f"minutes_{row}_cifar10"] = float(cifar_seconds[row]) / 60
     seconds = comparison("split_mnist").seconds
     learned = tables.matrices(stored("split_mnist")).get("vcl_single_head")
     cited["vcl_second_task"] = 100 * float(learned[:, 1, 1].mean()) if learned is not None else np.nan
