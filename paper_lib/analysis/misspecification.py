@@ -196,10 +196,14 @@ def shown(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def numbers(scores: pd.DataFrame) -> dict[str, float]:
-    """What the chapter's prose cites of ``on_task_1``: ``MODEL_COLUMN``, and ``MODEL_nats`` forgotten a point."""
+    """What the chapter's prose cites of ``on_task_1``: ``MODEL_COLUMN``, and ``MODEL_nats`` forgotten a point.
+
+    Rounded, as the last digits are the processor's.
+    """
     by = on_task_1(scores)
-    cited = {f"{model}_{name}": float(value) for model in MODELS for name, value in by.loc["mse", model].items()}
-    return cited | {f"{model}_nats": float(by.forgetting["log_likelihood", model]) for model in MODELS}
+    cited = {f"{model}_{name}": value for model in MODELS for name, value in by.loc["mse", model].items()}
+    cited |= {f"{model}_nats": by.forgetting["log_likelihood", model] for model in MODELS}
+    return {name: round(float(value), 8) for name, value in cited.items()}
 
 
 def excess_error(config: Config, num_points: tuple[int, ...], noise_precisions: tuple[float, ...]) -> pd.DataFrame:
