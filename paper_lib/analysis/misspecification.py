@@ -203,7 +203,7 @@ def numbers(scores: pd.DataFrame) -> dict[str, float]:
     by = on_task_1(scores)
     cited = {f"{model}_{name}": value for model in MODELS for name, value in by.loc["mse", model].items()}
     cited |= {f"{model}_nats": by.forgetting["log_likelihood", model] for model in MODELS}
-    return {name: round(float(value), 8) for name, value in cited.items()}
+    return {name: float(f"{value:.10g}") for name, value in cited.items()}
 
 
 def excess_error(config: Config, num_points: tuple[int, ...], noise_precisions: tuple[float, ...]) -> pd.DataFrame:

@@ -125,7 +125,8 @@ def findings(result: Result) -> str:
 def numbers(result: Result) -> dict[str, float | str]:
     """What the chapter's prose cites: how many points share a prototype at most, and nats a point for so many."""
     last = result.swap.iloc[-1]
-    return {"num_shared": f"{last.num_points:g}", "exact": float(last.exact), "product": float(last["product"])}
+    nats = {name: round(float(last[name]), 6) for name in ("exact", "product")}
+    return {"num_shared": f"{last.num_points:g}", **nats}
 
 
 def urn(config: Config) -> pd.DataFrame:

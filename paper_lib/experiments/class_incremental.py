@@ -88,13 +88,13 @@ def numbers() -> dict[str, float | str]:
     of_two = sweep.stored(DROPPING)
     for on, name in ((True, "with"), (False, "without")):
         found = _learned_with_dropout(of_two).get(on, pd.Series([np.nan]))
-        cited[f"fromp_{name}_dropout"] = float(found.mean())
+        cited[f"fromp_{name}_dropout"] = round(float(found.mean()), 4)
     cifar = tables.matrices(stored("split_cifar10")).get("fromp")
     later = 100 * float(np.diagonal(cifar[0])[1:].max()) if cifar is not None else np.nan
     cited["fromp_later_cifar10"] = later
     cifar_seconds = comparison("split_cifar10").seconds
     for row in ("sfsvi", "protocl"):
-        cited[f"minutes_{row}_cifar10"] = float(cifar_seconds[row]) / 60
+        cited[f"minutes_{row}_cifar10"] = round(float(cifar_seconds[row]) / 60, 2)
     seconds = comparison("split_mnist").seconds
     learned = tables.matrices(stored("split_mnist")).get("vcl_single_head")
     cited["vcl_second_task"] = 100 * float(learned[:, 1, 1].mean()) if learned is not None else np.nan

@@ -284,12 +284,13 @@ def _cited(table: pd.DataFrame) -> dict[str, float]:
     mean = 100 * by_design(table, "paper").groupby(["row", "design", "ratio"]).forgetting.mean()
     changes = _changes_of(table).above
     rises = changes["joint"]
-    return {
-        **{f"equal_{row}": float(mean[row, SAME_UPDATES, 1.0]) for row in ("sgd", "vcl")},
-        "change_sgd": float(changes["sgd", SAME_UPDATES]),
-        "joint_most": float(mean["joint"].max()),
-        **{"joint_rise_least": float(rises.min()), "joint_rise_most": float(rises.max())},
+    cited = {
+        **{f"equal_{row}": mean[row, SAME_UPDATES, 1.0] for row in ("sgd", "vcl")},
+        "change_sgd": changes["sgd", SAME_UPDATES],
+        "joint_most": mean["joint"].max(),
+        **{"joint_rise_least": rises.min(), "joint_rise_most": rises.max()},
     }
+    return {name: round(float(points), 6) for name, points in cited.items()}
 
 
 def numbers() -> dict[str, float]:
