@@ -16,6 +16,7 @@ import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
 from paper_lib.checks import some_of, within
+from paper_lib.notebook import ParameterError
 from paper_lib.rows import MNISTS, row
 from paper_lib.sweep import Selection, replace
 from paper_lib.tables import Claim, Judgement, holds
@@ -113,13 +114,16 @@ def run(live: Selection, sizes: Sizes | None = None) -> pd.DataFrame:
     """``curve`` of a live selection.
 
     Raises:
-        ValueError: a row has no memory to vary, or a size is no multiple of the number of tasks.
+        ParameterError: a row has no memory to vary, or a size is no multiple of the number of tasks.
     """
-    some_of("rows", live.rows, ROWS)
+    try:
+        some_of("rows", live.rows, ROWS)
+    except ValueError as error:
+        raise ParameterError(error) from error
     sizes, num_tasks = sizes or Sizes(), sweep.num_tasks(live)
     for total in sizes.totals:
         if total % num_tasks:
-            raise ValueError(f"totals={total} is no multiple of {num_tasks}, the tasks of {live.dataset}")
+            raise ParameterError(f"totals={total} is no multiple of {num_tasks}, the tasks of {live.dataset}")
     return curve(live, sizes.totals, sweep.run)
 
 
