@@ -162,7 +162,9 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 # {glue:text}`triangle_sfsvi_cifar10:.1f` and {glue:text}`triangle_fromp_cifar10:.1f` %. The paper prints 55.81 for ProtoCL,
 # 50.85 for S-FSVI and 48.92 ± 10.86 for FROMP. So S-FSVI's final accuracy is near its printed number, and ProtoCL is below
 # its own by both metrics and below S-FSVI, where the paper has it above. One seed settles no order. More passes do not help
-# ProtoCL here: with 10 epochs it has {glue:text}`final_protocl_cifar10_short:.1f` and {glue:text}`triangle_protocl_cifar10_short:.1f` %.
+# ProtoCL and replay here: with 10 epochs they have {glue:text}`final_protocl_cifar10_short:.1f` and
+# {glue:text}`final_replay_cifar10_short:.1f` %, and triangle means of {glue:text}`triangle_protocl_cifar10_short:.1f` and
+# {glue:text}`triangle_replay_cifar10_short:.1f` %.
 #
 # **FROMP learns nothing after its first task there, and dropout has a part in it.** Just after learning them it has at most
 # {glue:text}`fromp_later_cifar10:.1f` % of tasks 2 to 5. Its code drops units on the points of the current task and none
