@@ -104,7 +104,7 @@ def test_a_density_that_agrees_at_chance_does_not_count():
     assert hmc_sequential.counting(fitted, "hmc") == "46 of 46 (4 not learned)"
     assert hmc_sequential.verdict(together(joint, few), "hmc").startswith("forgets, 12 points")
     assert hmc_sequential.verdict(together(joint, many), "hmc") == "tasks not learned"
-    assert hmc_sequential.notes(few)["hmc"] == "not learned 4 of 50, density failed 0 of 46, converged 50 of 50"
+    assert hmc_sequential.notes(few)["hmc"] == "unlearned 4 of 50, density failed 0 of 46, converged 50 of 50"
     found = hmc_sequential.judge_densities(few.assign(row="hmc_as_published"))
     assert "as published: 46 of 46 learned tasks" in found.ours
 

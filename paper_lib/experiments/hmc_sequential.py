@@ -138,7 +138,7 @@ def notes(table: pd.DataFrame) -> dict[str, str]:
     learned = fitted[fitted.verdict != NOT_LEARNED]
     for name, lines, bad in (
         ("stuck", still, still.stuck),
-        ("not learned", fitted, fitted.verdict == NOT_LEARNED),
+        ("unlearned", fitted, fitted.verdict == NOT_LEARNED),
         (FAILED, learned, learned.verdict == FAILED),
     ):
         for row, part in bad.groupby(lines["row"], observed=True):
