@@ -77,6 +77,6 @@ def test_an_answer_is_what_its_run_gives(chapter, values, answers, tmp_path, mon
     name = chapter.__name__.rpartition(".")[2]
     said = (notebooks.NOTEBOOKS / f"{name}.py").read_text(encoding="utf-8").partition("## Try it")[2]
     for row, percent in answers.items():
-        # Chains part on unlike processors: quick HMC moved by up to 4.4 points between two kinds, others by less than 2.
+        # Chains part on unlike processors: quick HMC moved by up to 4.4 points between two kinds.
         assert found[row].mean() == pytest.approx(percent, abs=5 if row.startswith("hmc") else 2), row
         assert str(percent) in said
