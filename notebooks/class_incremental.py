@@ -182,8 +182,8 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 #
 # **On Split-CIFAR10 S-FSVI is not slower than ProtoCL.** The paper prints a factor of 116 between them, on a GPU. Here a
 # seed with the paper's epochs took {glue:text}`minutes_sfsvi_cifar10:.0f` minutes with S-FSVI and
-# {glue:text}`minutes_protocl_cifar10:.0f` with ProtoCL, each on a core of one machine that was busy otherwise too. Its
-# divergence is computed here without a Jacobian, and of its network only the last layer is random. On Split-MNIST, where
+# {glue:text}`minutes_protocl_cifar10:.0f` with ProtoCL, each on a core of one machine that was busy otherwise too. The
+# divergence of S-FSVI is computed here without a Jacobian, and of its network only the last layer is random. On Split-MNIST, where
 # all layers are, S-FSVI took {glue:text}`times_slower` as long as ProtoCL with 50 epochs.
 #
 # **Not tested.** What the tables mark as not run; Table 2 at the paper's epochs and seeds.

@@ -134,7 +134,7 @@ Table(
 # has counted every training point once an epoch, so test labels are a small share of what it knows. Fewer epochs make
 # the share larger.
 #
-# **One head for a whole test set is worth up to 20 points** (3 seeds, 100 of 1,000 epochs). Chosen for a whole task at once, a head is right or wrong for all of its points.
+# **One head for a whole test set raises the accuracy** (3 seeds, 100 of 1,000 epochs). Chosen for a whole task at once, a head is right or wrong for all of its points.
 # Chosen for a point, on digits it is right for fewer than half of them. On Split-MNIST HIBNN ends at
 # {glue:text}`head_task_split_mnist` with a head for a group and at {glue:text}`head_point_split_mnist` with one for a point,
 # on Split-FMNIST at {glue:text}`head_task_split_fmnist` and {glue:text}`head_point_split_fmnist`. The paper marks HIBNN's row

@@ -87,11 +87,8 @@ class Job:
 
     def matches(self, identity: Mapping[str, Any]) -> bool:
         """Whether a stored identity, its data aside, is this job's as its method is defined today."""
-        (name, version, now), (its_name, its_version, then) = self._settings["method"], identity["method"]
-        if (name, version) != (its_name, its_version) or then.keys() - now.keys():
-            return False
-        since = {n: _defaults(type(self.method)).get(n) for n in now.keys() - then.keys()}
-        return then | since == now and self._settings["stream"] == _told(identity["stream"])
+        its = _completed(identity, type(self.method))
+        return its["method"] == self._settings["method"] and self._settings["stream"] == _told(its["stream"])
 
     @property
     def table(self) -> str:
@@ -496,12 +493,12 @@ def _defaults(method_type: type) -> dict[str, Any]:
     return json.loads(json.dumps({n: d for n, d in given.items() if d is not dataclasses.MISSING}))
 
 
-def _completed(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """An identity with the settings that its method has had since, at their defaults."""
+def _completed(identity: Mapping[str, Any], method_type: type | None = None) -> dict[str, Any]:
+    """An identity with the settings that its method, one of ``rows`` if not given, has had since, at their defaults."""
     from paper_lib import rows
 
     name, version, settings = identity["method"]
-    kind = getattr(rows, name, None)
+    kind = method_type or getattr(rows, name, None)
     return {**identity, "method": [name, version, (_defaults(kind) if kind else {}) | settings]}
 
 

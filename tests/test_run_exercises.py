@@ -60,12 +60,12 @@ ANSWERS = [
     (
         hmc_sequential,
         {"rows": ["hmc_gaussian", "hmc_realnvp", "hmc_joint"]},
-        {"hmc_gaussian": 62, "hmc_realnvp": 63, "hmc_joint": 90},
+        {"hmc_gaussian": 62, "hmc_realnvp": (60, 63), "hmc_joint": 90},
     ),
-    (hmc_sequential, {"prior_precision": 1}, {"hmc": 58, "hmc_joint": 98}),
+    (hmc_sequential, {"prior_precision": 1}, {"hmc": (58, 62), "hmc_joint": 98}),
     (hmc_sequential, {"num_chains": 2, "rows": ["hmc_exact"]}, {"hmc_exact": 92}),
     (toy_gaussians, {"prior_precision": 100}, {"hmc_joint": 50}),
-    (toy_gaussians, {"rows": ["hmc", "hmc_gaussian"]}, {"hmc": 54, "hmc_gaussian": 54}),
+    (toy_gaussians, {"rows": ["hmc", "hmc_gaussian"]}, {"hmc": (50, 54), "hmc_gaussian": (50, 54)}),
     (toy_gaussians, {"rows": ["vcl_single_head", "vcl_multi_head", "hmc_exact"]}, {"hmc_exact": 100}),
 ]
 
@@ -77,6 +77,6 @@ def test_an_answer_is_what_its_run_gives(chapter, values, answers, tmp_path, mon
     name = chapter.__name__.rpartition(".")[2]
     said = (notebooks.NOTEBOOKS / f"{name}.py").read_text(encoding="utf-8").partition("## Try it")[2]
     for row, percent in answers.items():
-        # Chains part on unlike processors: quick HMC moved by up to 4.4 points between two kinds.
-        assert found[row].mean() == pytest.approx(percent, abs=5 if row.startswith("hmc") else 2), row
-        assert str(percent) in said
+        kinds = percent if isinstance(percent, tuple) else (percent,)  # what two kinds of processors gave
+        assert any(found[row].mean() == pytest.approx(one, abs=2) for one in kinds), row
+        assert all(str(one) in said for one in kinds)
