@@ -109,6 +109,9 @@ Table(errata.shown(result.checks), source=errata.SOURCE)
 # - Sec. 3 and App. B call multi-task performance an upper bound to that of sequential Bayesian inference. In one model
 #   the two posteriors are the same, so the bound is met with equality. App. B adds that another learner can exceed it;
 #   {doc}`/notebooks/misspecification` has one.
+# - App. A says that networks with a head a task serve task-incremental learning only. Table 1 has one (HIBNN) in
+#   class-incremental learning, whose head is chosen by entropy.
+# - App. G calls its equations similar to "the filtering example" of Sec. 4, which has a regression and no filter.
 # - Lemma 1 gives the variance of one weight with all others fixed. It is smaller than the weight's own posterior
 #   variance.
 

@@ -11,13 +11,13 @@
 #
 # :::{admonition} Answer
 # :class: tip
-# **The paper:** exact inference in a wrong model forgets (Figure 4, no number).\
+# **The paper:** exact inference in a wrong model can forget (Figure 4, no number).\
 # **Here:** a line's squared error on task 1 rises from {glue:text}`line_before:.3f` to {glue:text}`line_after:.3f` (5 data sets, noise variance 0.010); a mixture's ends at {glue:text}`experts_after:.3f`.\
 # **Verdict:** reproduced. With much data the line's error tends to 0.010 + 1/12 = 0.093.
 # :::
 #
 # **Question.** Does a learner that follows Bayes' rule exactly remember its first {term}`task`? Section 4 of
-# {cite:p}`kessler2023sequential` says: only if its model can express both tasks.
+# {cite:p}`kessler2023sequential` says: not always. Where its model cannot express both tasks, it can forget.
 #
 # Task 1 is $y = x + 1 + \epsilon$ on $[-1, 0)$ and task 2 is $y = -x + 1 + \epsilon$ on $[0, 1]$. The model is one
 # line,

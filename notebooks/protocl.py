@@ -108,7 +108,8 @@ Table(tables.verdicts(protocl.CLAIMS), more=protocl.shown_targets(), summary="ta
 # without memory, 33.25: the triangle mean here is {glue:text}`triangle_protocl_no_memory:.2f` % and the final accuracy
 # {glue:text}`final_protocl_no_memory:.1f` %.
 #
-# **The memory prevents forgetting, as the paper says, and the prototypes are not needed for it.** Both tuned for
+# **The memory prevents forgetting, as the paper says, and the prototypes are not needed for it.** The paper's own sentence,
+# that the memory and not the Bayesian prototypes is the main mechanism: {glue:text}`verdict_memory`. Both tuned for
 # accuracy, ProtoCL ends {glue:text}`protocl_beside_replay` replay of the same memory on Split-MNIST and
 # {glue:text}`protocl_beside_replay_fmnist` on Split-FMNIST. Validation data chose 6 epochs for ProtoCL and 25 for replay.
 #

@@ -11,7 +11,7 @@
 #
 # :::{admonition} Answer
 # :class: tip
-# **The paper:** ProtoCL's accuracy on Split-MNIST grows with the memory, from 33.25 ± 0.15 % without one (Sec. 7) to 93.73 ± 1.05 % with 1,000 points (Table 1); Figure 7 shows the sizes between.\
+# **The paper:** ProtoCL's accuracy on Split-MNIST is 33.25 ± 0.15 % without a memory (Sec. 7) and 93.73 ± 1.05 % with 1,000 points (Table 1); Figure 7 shows the sizes between.\
 # **Here:** its triangle mean grows from {glue:text}`triangle_protocl_0` to {glue:text}`triangle_protocl_1000`, its final accuracy from {glue:text}`final_protocl_0` to {glue:text}`final_protocl_1000` (5 seeds).\
 # **Verdict:** {glue:text}`verdict` (6 of the paper's 50 epochs). Plain replay of 1,000 points ends at {glue:text}`final_replay_1000`.
 # :::
@@ -79,7 +79,7 @@ Table(tables.verdicts(protocl_memory.CLAIMS))
 # %% [markdown]
 # ## What agrees, what does not, why
 #
-# **Accuracy grows with the memory, as the paper shows.** On Split-MNIST the final accuracy of ProtoCL is
+# **Accuracy grows with the memory.** On Split-MNIST the final accuracy of ProtoCL is
 # {glue:text}`final_protocl_0` without a memory, {glue:text}`final_protocl_100` with 100 points,
 # {glue:text}`final_protocl_1000` with 1,000 and {glue:text}`final_protocl_5000` with 5,000. Most is gained by the first
 # points of a task.

@@ -98,8 +98,8 @@ figure
 # batch computation to rounding error. The tests compare them with least squares and with the joint density of all
 # targets.
 #
-# **Heads are not part of Bayes' rule.** A network with a head for each task cannot answer without the task's name, so such heads serve the
-# first scenario alone. A head with a unit a class can also answer the two easier questions; the reverse does not hold.
+# **Heads are not part of Bayes' rule.** A network with a head for each task cannot answer without the task's name, unless a
+# rule chooses the head, as {term}`HIBNN` does by entropy. Without one such heads serve the first scenario alone. A head with a unit a class can also answer the two easier questions; the reverse does not hold.
 #
 # **What can be lost in practice.** Where the density in {numref}`fig-scenarios-propagation` is too small, later tasks
 # start from a wrong prior, and the earlier data are no longer there to correct it. The figure draws its samples on a grid, so it shows the idea and not the errors of

@@ -17,15 +17,15 @@
 # :::
 #
 # **Question.** On Pan et al.'s set even the best classifier errs. Does the posterior last from task to task where no two
-# blobs overlap? Appendix C of {cite:p}`kessler2023sequential` puts the centres of ten blobs on a circle. Blob $k$ lies at
+# blobs overlap? Appendix C of {cite:p}`kessler2023sequential` has five tasks of two adjacent blobs each, which the released code puts on
+# a circle. Blob $k$ lies at
 #
 # $$\begin{aligned}
 # c_k &= 2\, (\cos \tfrac{2\pi k}{10},\; \sin \tfrac{2\pi k}{10}), \\
 # x &= c_k + \epsilon, \quad \epsilon \sim \mathcal{N}(0,\, 0.02\, I),
 # \end{aligned}$$
 #
-# with $k = 0, \ldots, 9$ and noise $\epsilon$; the paper shows the blobs in its Figure A2 alone, and radius and
-# variance are those of the released code. Task $t$ holds blobs $2t - 2$ (class 0) and $2t - 1$ (class 1), so classes
+# with $k = 0, \ldots, 9$ and noise $\epsilon$; radius and variance are those of the released code. Task $t$ holds blobs $2t - 2$ (class 0) and $2t - 1$ (class 1), so classes
 # alternate around the circle and one network must bend its boundary between all of them. The recursion and its
 # controls, {term}`exact recursion` and {term}`joint HMC`, are those of {doc}`/notebooks/hmc_sequential`.
 #

@@ -8,5 +8,3 @@ torch was imported before the package.
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-__version__ = "0.1.0"

@@ -8,6 +8,20 @@ import numbers
 from collections.abc import Iterable, Sequence
 
 
+class ParameterError(ValueError):
+    """A parameter that cannot be used; the message is one line.
+
+    Notebooks show that line alone, as the frames between it and the reader's cell explain nothing.
+    """
+
+    def __init__(self, message: object):
+        super().__init__(" ".join(str(message).split()))
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython, and so papermill, prints in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
+
 def near_match(value: object, allowed: Iterable[str]) -> str:
     """A hint such as `` (did you mean 'split_mnist'?)``, or an empty string where nothing is near.
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from paper_lib.checks import near_match, one_of
+from paper_lib.checks import one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -388,9 +388,7 @@ def _data(options: argparse.Namespace) -> int:
     from paper_lib.data import vision
 
     for name in options.names:
-        if name not in vision.NAMES:
-            near = near_match(name, vision.NAMES)
-            raise ValueError(f"there is no data set {name!r}{near}; there are {', '.join(vision.NAMES)}")
+        one_of("data set", name, vision.NAMES)
     failed = False
     for name in options.names or vision.NAMES:
         rows = {

@@ -56,6 +56,21 @@ class Outcome(NamedTuple):
         return np.where(lost.any(-1), lost.argmax(-1), -1)
 
 
+@contextmanager
+def _flushed_denormals() -> Iterator[None]:
+    """Adam's moments of units without data decay into denormals, with which a CPU is ten times slower.
+
+    Torch sets this for the calling thread, and OpenMP's threads are born with what it has then.
+    """
+    before = bool(torch.full((), 1e-40, dtype=torch.float32).mul(1.0) == 0)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+@_flushed_denormals()
 def run(
     method: Method,
     stream: Stream,
@@ -85,11 +100,6 @@ def run(
     Raises:
         KeyboardInterrupt: after the last state that was copied is saved, at most seconds old.
     """
-    with _flushed_denormals():
-        return _run(method, stream, seeds, device, checkpoint, checkpoint_seconds, label)
-
-
-def _run(method, stream, seeds, device, checkpoint, checkpoint_seconds, label) -> Outcome:
     spec, num_tasks = stream.spec, stream.spec.num_tasks
     state = method.init(spec, seeds, device)
     shape = (len(seeds), num_tasks, num_tasks)
@@ -150,20 +160,6 @@ def _run(method, stream, seeds, device, checkpoint, checkpoint_seconds, label) -
                 save(checkpoint, *unsaved, timed(), identity)
             raise
     return timed()
-
-
-@contextmanager
-def _flushed_denormals() -> Iterator[None]:
-    """Adam's moments of units without data decay into denormals, with which a CPU is ten times slower.
-
-    Torch sets this for the calling thread, and OpenMP's threads are born with what it has then.
-    """
-    before = bool(torch.full((), 1e-40, dtype=torch.float32).mul(1.0) == 0)
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
 
 
 def predict(method: Method, state: State, x: Tensor, task_id: int | None = None, chunk: int = 4096) -> Tensor:

@@ -47,3 +47,9 @@ def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
         what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
         hint = f"; {FOLDER_VARIABLE} can name another folder" if path.is_relative_to(folder()) else ""
         raise OSError(error.errno, f"{what}: {path} was not written{hint}") from error
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one piece: a kill or a full disk leaves the old one or the new one."""
+    with whole_file(path) as file:
+        file.write(text)

@@ -253,16 +253,15 @@ def summarise(values: ArrayLike) -> Summary:
 
 
 class PairedDifference(NamedTuple):
-    """Differences seed by seed, with Student's t.
+    """Differences seed by seed, with the 95 % interval of Student's t.
 
     Attributes:
         mean: mean of ``a - b``.
         sd: standard deviation of the differences over seeds.
         se: standard error of the mean.
         n: number of seeds.
-        lower: lower end of the interval for the mean.
+        lower: lower end of the interval for the mean; NaN for one seed.
         upper: upper end of it.
-        p_value: two-sided, of no difference; NaN where every difference is zero or there is one seed.
     """
 
     mean: float
@@ -271,26 +270,20 @@ class PairedDifference(NamedTuple):
     n: int
     lower: float
     upper: float
-    p_value: float
 
 
-def paired_difference(
-    a: ArrayLike | Mapping[int, float], b: ArrayLike | Mapping[int, float], level: float = 0.95
-) -> PairedDifference:
+def paired_difference(a: ArrayLike | Mapping[int, float], b: ArrayLike | Mapping[int, float]) -> PairedDifference:
     """How much ``a`` is above ``b`` when both are measured on the same seeds.
 
     Args:
         a: a value a seed: a mapping (or pandas Series) from seed to value, or ``(seed,)``.
         b: the same seeds; mappings are matched by seed, arrays by place.
-        level: of the interval for the mean.
 
     Raises:
-        ValueError: the seeds differ, or the level is not between 0 and 1.
+        ValueError: the seeds differ.
     """
     from scipy import special  # heavy, and needed nowhere else
 
-    if not 0 < level < 1:
-        raise ValueError(f"level={level!r} is not between 0 and 1")
     if hasattr(a, "keys") and hasattr(b, "keys"):
         seeds, others = list(a.keys()), list(b.keys())
         if sorted(seeds) != sorted(others):
@@ -300,8 +293,5 @@ def paired_difference(
     if a.shape != b.shape:
         raise ValueError(f"not the same seeds: {a.shape} values and {b.shape}")
     mean, sd, se, n = summarise(a - b)
-    if n == 1:
-        return PairedDifference(mean, sd, se, n, float("nan"), float("nan"), float("nan"))
-    half = float(special.stdtrit(n - 1, (1 + level) / 2)) * se
-    t = abs(mean) / se if se > 0 else float("inf" if mean and se == 0 else "nan")
-    return PairedDifference(mean, sd, se, n, mean - half, mean + half, 2 * float(special.stdtr(n - 1, -t)))
+    half = float(special.stdtrit(n - 1, 0.975)) * se
+    return PairedDifference(mean, sd, se, n, mean - half, mean + half)

@@ -2,7 +2,8 @@
 
 Papermill hands over whatever its command line made of a value (``-p seeds 0:10`` and ``-p flag false`` are strings,
 ``-y`` gives lists, ``-r`` strings only) and the command line hands over strings. Here each value becomes what its
-field's type says, or an error of one line. An experiment's own ``__post_init__`` checks what depends on its meaning.
+field's type says, or an error of one line.
+An experiment's own ``__post_init__`` checks what depends on its meaning. Tables as a chapter shows them are here too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from paper_lib.checks import check_seeds, near_match
+from paper_lib.checks import ParameterError, check_seeds, near_match
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,25 +31,8 @@ Config = TypeVar("Config")
 MOST_SEEDS = 100_000
 """The longest list that ``start:stop`` may name."""
 
-NOTHING = (None, "None", "none", "null")
-"""What a setting is where it is the preset's."""
-
 INJECTED = "# Parameters\n"
 """How the cell begins that papermill puts after a notebook's own parameters."""
-
-
-class ParameterError(ValueError):
-    """A parameter that cannot be used; the message is one line.
-
-    Notebooks show that line alone, as the frames between it and the reader's cell explain nothing.
-    """
-
-    def __init__(self, message: object):
-        super().__init__(" ".join(str(message).split()))
-
-    def _render_traceback_(self) -> list[str]:
-        """What IPython, and so papermill, prints in place of a traceback."""
-        return [f"{type(self).__name__}: {self}"]
 
 
 def config_from(config_type: type[Config], values: Mapping[str, object]) -> Config:
@@ -72,7 +56,7 @@ def config_from(config_type: type[Config], values: Mapping[str, object]) -> Conf
     >>> config_from(Settings, {"epoch": 3})
     Traceback (most recent call last):
     ...
-    paper_lib.notebook.ParameterError: there is no parameter 'epoch' (did you mean 'epochs'?); there are seeds, epochs
+    paper_lib.checks.ParameterError: there is no parameter 'epoch' (did you mean 'epochs'?); there are seeds, epochs
     """
     hints = field_types(config_type)
     refuse_unknown(values, hints)
@@ -105,7 +89,7 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
     from paper_lib.rows import QUICK_SEEDS, ROWS
 
     hints = {name: hint for name, hint in field_types(type(live)).items() if name != "changes"}
-    values = {name: value for name, value in values.items() if name != "seeds" or value not in NOTHING}
+    values = {name: value for name, value in values.items() if name != "seeds" or not _is_none(value)}
     own = {name: _checked(name, _coerce(name, values[name], hints[name])) for name in values if name in hints}
     if own.get("preset", live.preset) == "quick":
         own = {"seeds": QUICK_SEEDS.get(own.get("dataset", live.dataset), live.seeds)} | own
@@ -115,7 +99,7 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
         for name, hint in ROWS[row].takes.items() if row in ROWS else ():
             takes.setdefault(name, []).append(hint)
     everywhere = {name: hint for row in ROWS.values() for name, hint in row.takes.items()}
-    given = {n: v for n, v in values.items() if n not in hints and v not in NOTHING}
+    given = {n: v for n, v in values.items() if n not in hints and not _is_none(v)}
     known = takes if rows != live.rows else everywhere
     refuse_unknown((name for name in values if name not in hints and name not in everywhere), known)
     # Rows may type a setting differently: the value must do for each row that takes it.
@@ -338,8 +322,13 @@ def _refuse() -> Any:
     raise ValueError
 
 
+def _is_none(value: object) -> bool:
+    """Whether a value says that there is none: then a setting is the preset's."""
+    return value is None or (isinstance(value, str) and value.strip().lower() in ("none", "null"))
+
+
 def _none(value: object) -> None:
-    return None if value is None or (isinstance(value, str) and value.lower() in ("none", "null")) else _refuse()
+    return None if _is_none(value) else _refuse()
 
 
 def _bool(value: object) -> bool:

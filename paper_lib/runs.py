@@ -36,7 +36,7 @@ import torch
 
 from paper_lib import driver, networks
 from paper_lib.data.stream import make_stream
-from paper_lib.files import folder, whole_file
+from paper_lib.files import folder, whole_file, write_whole
 from paper_lib.methods import Method
 
 COMMIT_VARIABLE = "PAPER_LIB_COMMIT"
@@ -512,12 +512,6 @@ def _alike(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 # --- files and provenance
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file in one piece: a kill or a full disk leaves the old one or the new one."""
-    with whole_file(path) as file:
-        file.write(text)
 
 
 def _plain(values: np.ndarray) -> Any:

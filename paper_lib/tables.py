@@ -231,10 +231,10 @@ def judge_number(
     reduced = [f"{final.n} seed{'s' * (final.n > 1)}"] * (final.n < num_seeds)
     if paper.epochs and epochs is not None and epochs < paper.epochs:
         reduced.append(f"{epochs:g} of {paper.epochs} epochs")
+    if paper.margin > LARGEST_SE:  # whatever is run
+        return Judgement("not comparable", "uninformative ±" + f" ({', '.join(reduced)})" * bool(reduced))
     if reduced:
         return Judgement("not comparable", f"reduced: {', '.join(reduced)}")
-    if paper.margin > LARGEST_SE:
-        return Judgement("not comparable", "uninformative ±")
     readings = [("", final), (" as a triangle mean", triangle)]
     words = []
     for name, s in readings:

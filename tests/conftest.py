@@ -9,19 +9,18 @@ import pytest
 from hypothesis import settings
 
 from paper_lib.data.stream import Stream, make_stream
+from paper_lib.data.vision import FOLDER_VARIABLE
 
 # A property test draws the same examples on every run, and no test asserts a time.
 settings.register_profile("paper_lib", deadline=None, derandomize=True)
 settings.load_profile("paper_lib")
 
-FOLDER = "PAPER_LIB_DATA"
-
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test of real data where no folder of it is named."""
-    named = os.environ.get(FOLDER)
+    named = os.environ.get(FOLDER_VARIABLE)
     if item.get_closest_marker("real_data") and not (named and Path(named).is_dir()):
-        pytest.skip(f"no real data: {FOLDER} does not name the folder of the publishers' files")
+        pytest.skip(f"no real data: {FOLDER_VARIABLE} does not name the folder of the publishers' files")
 
 
 @pytest.fixture(scope="session")

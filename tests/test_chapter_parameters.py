@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from paper_lib import analysis, cli, runs, schematics
 from paper_lib.analysis import filter_derivation
-from paper_lib.notebook import ParameterError
+from paper_lib.checks import ParameterError
 
 # Sizes that a chapter does not list as parameters, made small.
 SMALL = {

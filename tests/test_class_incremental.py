@@ -69,7 +69,11 @@ def test_only_the_paper_s_scale_in_this_scenario_and_as_set_today_counts(results
         *(tidy([FORGETS] * 10, row, row, **of) for row in mine),
     )
     found = experiment.comparison("split_mnist")
-    words = {"vcl_single_head": "reproduced as a triangle mean", "vcl_coreset": "reduced: 3 seeds", "joint": ""}
+    words = {
+        "vcl_single_head": "reproduced as a triangle mean",
+        "vcl_coreset": "uninformative ± (3 seeds)",
+        "joint": "",
+    }
     words |= {"protocl": "reduced: 6 of 50 epochs", "protocl_paper_epochs": "below"}  # tuning chose fewer epochs
     assert found.words[list(words)].to_dict() == words
     assert found.triangle["vcl_single_head"] == pytest.approx(99.05 / 3) and found.n["vcl_coreset"] == 3

@@ -210,7 +210,7 @@ def test_em_ends_where_scikit_learn_does(covariance, theirs):
 
 def test_one_component_is_the_gaussian_of_the_sample_moments():
     draws = normal(rng.generator(6, "draws"), 1, 4, 50, 3) @ normal(rng.generator(6, "mix"), 3, 3)
-    settings = density.gaussian(regularisation="floor")
+    settings = density.GMMSettings(max_components=1, regularisation="floor")
     one, info = density.fit(draws, settings, streams(1, "fit"))
     rows = draws.flatten(0, 2)
     expected = MultivariateNormal(rows.mean(0), rows.T.cov(correction=0) + 1e-6 * torch.eye(3, dtype=F64))
@@ -332,7 +332,7 @@ def test_no_component_collapses_on_rows_that_are_all_the_same(covariance):
         (torch.zeros(1, 4, 9, 3), density.GMMSettings(max_rows=3), "max_rows=3 is less than one draw of each of 4"),
         (
             torch.zeros(1, 4, 9, 3),
-            density.published_gmm(),
+            density.GMMSettings(holdout="rows", final_rows=3750),
             "final_rows=3750 is more than the 27 rows that are not held out",
         ),
     ],

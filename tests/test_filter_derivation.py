@@ -2,8 +2,10 @@
 
 import numpy as np
 import torch
+from scipy import optimize
 
 from paper_lib.analysis import filter_derivation as fd
+from paper_lib.rng import generator
 
 
 def test_simulated_transitions_have_the_corrected_variance():
@@ -18,6 +20,20 @@ def test_optimum_by_slope_solves_the_equation_of_each_weight():
     torch.testing.assert_close(
         fd.optimum_by_slope(hessian, theta), torch.tensor([[4.0, -0.75], [-1.0, -0.25]]).double()
     )
+
+
+def test_optimum_by_slope_is_where_an_optimiser_of_each_weight_ends():
+    g = generator(0, "quadratic")
+    root, theta = (torch.randn(n, 5, generator=g, dtype=torch.float64) for n in (5, 1))
+    hessian = root @ root.mT + 0.1 * torch.eye(5, dtype=torch.float64)
+
+    def loss(value, i):
+        moved = theta[0].clone()
+        moved[i] = value
+        return (0.5 * moved @ hessian @ moved).item()
+
+    found = [optimize.minimize_scalar(loss, args=(i,), tol=1e-12).x for i in range(5)]
+    np.testing.assert_allclose(fd.optimum_by_slope(hessian, theta)[0], found, atol=1e-6)
 
 
 def test_only_the_corrected_variance_without_data_stays_with_the_simulation():

@@ -109,12 +109,22 @@ def test_a_task_begins_without_a_penalty_and_its_first_step_is_the_likelihoods(s
         torch.testing.assert_close(found, 0.1 * g, rtol=1e-3, atol=1e-6)
 
 
-def test_a_likelihood_without_weight_leaves_everything_where_it_is(streams):
+def test_a_likelihood_without_weight_brings_stored_points_back_to_what_was_said_of_them(streams):
     stream = streams["class"]
     before = learned(FROMP(**SMALL), stream, num_tasks=1)[0][-1]
-    after = FROMP(**SMALL, temperature=1e15).learn(before, stream.train[1]).state
-    for a, b in zip(before.params, after.params, strict=True):
-        torch.testing.assert_close(a, b, rtol=0.0, atol=1e-6)
+    draws = torch.Generator().manual_seed(0)
+    moved = tuple(p + 0.01 * torch.randn(p.shape, generator=draws) for p in before.params)
+    # A step into the task, so that the old weights stay those before the move.
+    at = before.at._replace(step=torch.tensor(1))
+    start = before._replace(params=moved, old=before.params, moments=training.fresh_moments(moved), at=at)
+    method = FROMP(**{**SMALL, "epochs": 20}, temperature=1e15)
+    after = method.learn(start, stream.train[1]).state
+
+    def error(params):
+        network, x = method._network(stream.spec), stream.spec.scale(before.memory.x)
+        return (network(params, x).softmax(-1) - network(before.params, x).softmax(-1)).abs().amax((1, 2))
+
+    assert (error(moved) > 1e-3).all() and (error(after.params) < 0.1 * error(moved)).all()
 
 
 def test_curvature_sums_over_tasks_and_their_points(streams):
@@ -225,17 +235,30 @@ def test_a_seed_does_the_same_whatever_runs_beside_it(streams):
         torch.testing.assert_close(a[2:], b, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("scenario", ["class_incremental", "task_incremental"])
-def test_cifarnet_is_held_too(scenario):
+def learned_images(method, scenario):
+    """The state after two tasks of random images, and what the second reported."""
     draws = torch.Generator().manual_seed(0)
     spec = Spec("random", scenario, (3, 32, 32), ((0, 1), (2, 3)), (("a", "b"), ("c", "d")), (0.0,) * 3, (1.0,) * 3)
-    method = FROMP(network="cifarnet", epochs=2, batch_size=6, memory_per_task=4, clip=100.0, learning_rate=1e-3)
     state = method.init(spec, (0, 1), "cpu")
     for t in range(2):
         x = torch.randint(0, 256, (12, 3, 32, 32), dtype=torch.uint8, generator=draws)
         state, info, _ = method.learn(state, Task(t, x, torch.arange(12) % 2 + 2 * t))
+    return state, info
+
+
+@pytest.mark.parametrize("scenario", ["class_incremental", "task_incremental"])
+def test_cifarnet_is_held_too(scenario):
+    method = FROMP(network="cifarnet", epochs=2, batch_size=6, memory_per_task=4, clip=100.0, learning_rate=1e-3)
+    state, info = learned_images(method, scenario)
     assert (info["penalty"] > 0).all() and all(torch.isfinite(p).all() for p in state.params)
     assert all((f >= 0).all() and (f > 0).any() for f in state.curvature)
+
+
+def test_no_unit_is_dropped_on_stored_points():
+    # At its one step the weights are the old ones, and so are the functions where no unit is dropped.
+    method = FROMP(network="cifarnet", epochs=1, batch_size=12, memory_per_task=4)
+    _, info = learned_images(method, "class_incremental")
+    assert method.dropout and (info["penalty"] == 0).all()
 
 
 @pytest.mark.parametrize(

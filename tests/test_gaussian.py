@@ -69,13 +69,13 @@ def test_condition_on_equals_the_information_form(dim, num_y):
     g = generator(1, "information", dim, num_y)
     prior = Gaussian(normal(g, dim), random_cov(g, dim))
     matrix, noise_cov, y = normal(g, num_y, dim), random_cov(g, num_y), normal(g, num_y)
-    posterior, log_likelihood = condition_on(prior, y, matrix, noise_cov, offset=0.5)
+    posterior, log_likelihood = condition_on(prior, y, matrix, noise_cov)
     m, p, h, r = (v.numpy() for v in (*prior, matrix, noise_cov))
     precision = np.linalg.inv(p) + h.T @ np.linalg.solve(r, h)
-    mean = np.linalg.solve(precision, np.linalg.solve(p, m) + h.T @ np.linalg.solve(r, y.numpy() - 0.5))
+    mean = np.linalg.solve(precision, np.linalg.solve(p, m) + h.T @ np.linalg.solve(r, y.numpy()))
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-10)
     np.testing.assert_allclose(posterior.cov, np.linalg.inv(precision), atol=1e-10)
-    evidence = stats.multivariate_normal(h @ m + 0.5, h @ p @ h.T + r).logpdf(y.numpy())
+    evidence = stats.multivariate_normal(h @ m, h @ p @ h.T + r).logpdf(y.numpy())
     assert log_likelihood.item() == pytest.approx(evidence, rel=1e-9)
 
 
@@ -108,13 +108,10 @@ def test_leading_axes_broadcast():
 def test_predict_and_sample_agree_with_draws():
     g = generator(4, "draws")
     prior = Gaussian(normal(g, 3), random_cov(g, 3))
-    matrix, noise_cov, offset = normal(g, 2, 3), random_cov(g, 2), normal(g, 2)
-    pushed = predict(prior, matrix, noise_cov, offset)
-    draws = (
-        sample(prior, 200_000, g) @ matrix.mT
-        + offset
-        + sample(Gaussian(torch.zeros(2, dtype=F64), noise_cov), 200_000, g)
-    )
+    matrix, noise_cov = normal(g, 2, 3), random_cov(g, 2)
+    pushed = predict(prior, matrix, noise_cov)
+    noise = sample(Gaussian(torch.zeros(2, dtype=F64), noise_cov), 200_000, g)
+    draws = sample(prior, 200_000, g) @ matrix.mT + noise
     standard_error = (pushed.cov.diagonal() / 200_000).sqrt()
     assert ((draws.mean(0) - pushed.mean).abs() < 5 * standard_error).all()
     torch.testing.assert_close(torch.cov(draws.mT), pushed.cov, atol=0.02 * pushed.cov.max().item(), rtol=0)

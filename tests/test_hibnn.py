@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from learners import copied, learned, tensors
+from torch import distributions as D
 
 from paper_lib import rng, training
 from paper_lib.data.stream import Spec, Task
@@ -30,6 +30,7 @@ SMALL = {
     "num_masks": 4,
     "num_samples_predict": 8,
 }
+COLD = {"temperature": 0.05, "prior_temperature": 0.05}
 
 
 def begun(method, stream, task_index=0, seeds=(0, 1)):
@@ -44,22 +45,13 @@ def begun(method, stream, task_index=0, seeds=(0, 1)):
 # --- limits
 
 
-def test_masks_of_ones_leave_the_samples_of_the_network_without():
-    network, draws = MLP((7,), (6, 5), 3), torch.Generator().manual_seed(0)
-    mean = [torch.randn(2, *s, generator=draws) for s in network.shapes]
-    var = [torch.rand(2, *s, generator=draws) for s in network.shapes]
-    x = torch.randn(2, 4, 7, generator=draws)
-    noise = [torch.randn(2, 3, 4, w, generator=draws) for w in (6, 5, 3)]
-    on, half = ([torch.full((2, 9, 4, w), value) for w in (6, 5)] for value in (50.0, 0.0))
-    plain = mean_field.local_samples(mean, var, x, noise)
-    assert torch.equal(hibnn.masked_samples(mean, var, x, noise, on), plain)
-    assert not torch.allclose(hibnn.masked_samples(mean, var, x, noise, half), plain)
-
-
 @pytest.mark.parametrize("prior", ["hierarchical", "ibp"])
 def test_units_that_are_always_on_make_the_objective_vcls(streams, prior):
-    """One step on all points: what Adam saw of the weights is the gradient of VCL's objective at the same noise."""
-    method = HIBNN(**{**SMALL, "batch_size": 1000, "temperature": 0.05, "child_concentration": 1e9}, prior=prior)
+    """One step on all points: what Adam saw of the weights is the gradient of VCL's objective at the same noise.
+
+    What it saw of the sticks is that of their divergence alone.
+    """
+    method = HIBNN(**{**SMALL, "batch_size": 1000, "child_concentration": 1e9}, **COLD, prior=prior)
     state, task, phase = begun(method, streams["class"])
     surely = tuple(torch.full_like(r, 1e7 if at % 2 == 0 else -10.0) for at, r in enumerate(state.fit.sticks))
     state = state._replace(fit=state.fit._replace(sticks=surely))
@@ -83,44 +75,79 @@ def test_units_that_are_always_on_make_the_objective_vcls(streams, prior):
     value = mean_field.nelbo_gradient(q, prior_q, n, [nll], out)
     torch.testing.assert_close(at.losses[:, 0, 0], value)
     torch.testing.assert_close(at.losses[:, 0, 1].double(), mean_field.kl(q, prior_q) / n)
-    for found, g in zip(first, (*out.mean, *out.log_var), strict=False):
-        torch.testing.assert_close(found / (1 - 0.9), g, rtol=1e-3, atol=1e-6)
+    leaves = [r.double().requires_grad_() for r in surely]
+    betas = [
+        [D.Beta(*pair) for pair in sticks.pairs(raw)] for raw in (leaves, [r.double() for r in state.posterior.sticks])
+    ]
+    of_sticks = torch.autograd.grad(sum(D.kl_divergence(*pair).sum() for pair in zip(*betas, strict=True)) / n, leaves)
+    for found, g in zip(first, (*out.mean, *out.log_var, *of_sticks), strict=True):
+        torch.testing.assert_close(found / (1 - 0.9), g.to(found.dtype), rtol=1e-3, atol=1e-6)
 
 
-def test_the_terms_of_the_objective_are_what_a_loop_over_points_and_draws_gives(streams):
-    method = HIBNN(**{**SMALL, "batch_size": 1000, "temperature": 0.5, "prior_temperature": 0.8})
+def written_locations(raw, noise, concrete_loc):
+    """Where masks lie in a hierarchy, and the Beta distributions behind it, of which only variates are the method's."""
+    a, b = (F.softplus(r)[:, None, None] + 0.01 for r in raw)
+    shared = sticks.log_beta((a, b), noise[0]).exp().cumprod(-1).mean((1, 2), keepdim=True)
+    pairs, locations = [(a, b)], []
+    for e in noise[1:]:
+        pairs.append((4.0 * shared, 4.0 * (1 - shared)))
+        pi = sticks.log_beta(pairs[-1], e).exp().clamp_min(1e-6)
+        kept = pi.clamp_max(1 - 1e-6)
+        locations.append(pi.log() if concrete_loc == "log_pi" else kept.log() - (-kept).log1p())
+    return locations, [D.Beta(*(c.double() for c in pair)) for pair in pairs]
+
+
+@pytest.mark.parametrize("mask_kl", ["structured", "over_n", "per_point"])
+@pytest.mark.parametrize(("concrete_loc", "beta_per_point"), [("logit_pi", False), ("log_pi", True)])
+def test_the_objective_and_its_gradient_are_those_written_with_torchs_distributions(
+    streams, mask_kl, concrete_loc, beta_per_point
+):
+    paid, temperature = mask_kl != "structured", 0.5
+    prior_temperature = 0.8 if paid else temperature
+    settings = {"temperature": temperature, "prior_temperature": prior_temperature, "mask_kl": mask_kl}
+    settings |= {"concrete_loc": concrete_loc, "beta_per_point": beta_per_point}
+    method = HIBNN(**{**SMALL, "batch_size": 1000}, **settings)
     state, task, phase = begun(method, streams["domain"], seeds=(3,))
-    moved = tuple(r + 0.3 for r in state.fit.sticks)
-    state = state._replace(fit=state.fit._replace(sticks=moved))
-    terms = []
-    for mask_kl in ("per_point", "over_n", "structured"):
-        fit = Fit(replace(method, mask_kl=mask_kl), phase, state, task)
-        ((at, _),) = fit.epochs.run(state.at, 1, 0)
-        terms.append(at.losses[0, 0])
+    # Sticks that are not the prior's, so that their divergence has a gradient.
+    state = state._replace(fit=state.fit._replace(sticks=tuple(r + 0.3 for r in state.fit.sticks)))
+    fit = Fit(method, phase, state, task)
+    ((end, _),) = fit.epochs.run(state.at, 1, 0)
+
     n = len(task.y)
-    layout = Noise(method, MLP((64,), (12, 12), 2), 3, n, with_prior=True)
+    layout = Noise(method, MLP((64,), (12, 12), 2), 3, n, with_prior=paid)
     flat = torch.empty(1, 1, layout.size)
     training.draw_normals(flat, rng.generators((3,), "noise", 0, 0))
-    _, uniform, own, other = layout.cut(flat[:, 0], n)
-    at, betas = method._buffet.locations(moved, own)
-    prior_at, prior_betas = method._buffet.locations(state.posterior.sticks, other)
-    concrete = torch.distributions.relaxed_bernoulli.LogitRelaxedBernoulli
-    divergence = 0.0
-    for layer in range(2):
-        u = torch.special.ndtr(uniform[layer]).clamp(1e-4, 1 - 1e-4)
-        y = (at[layer] + u.log() - (1 - u).log()) / 0.5
-        q, p = (concrete(torch.tensor(t), logits=loc) for t, loc in ((0.5, at[layer]), (0.8, prior_at[layer])))
-        divergence = divergence + (q.log_prob(y) - p.log_prob(y)).sum(-1).mean()
-    kl = []
-    for mine, theirs in zip(betas, prior_betas, strict=True):
-        made = [torch.distributions.Beta(*(c.double() for c in pair)) for pair in (mine, theirs)]
-        kl.append(torch.distributions.kl_divergence(*made).sum())
-    assert len(kl) == 3  # global sticks, and two layers' around them
-    torch.testing.assert_close(terms[0][2], divergence, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(terms[1][2], divergence / n, rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(terms[0][3].double(), sum(kl) / n, rtol=1e-3, atol=1e-6)
-    assert terms[2][2] == 0  # given the global sticks, all else is as in the prior
-    torch.testing.assert_close(terms[2][3].double(), kl[0] / n, rtol=1e-3, atol=1e-6)
+    local, uniform, own, *other = layout.cut(flat[:, 0], n)
+    order = rng.permutations(n, rng.generators((3,), "order", 0, 0))
+    x, labels = state.spec.scale(task.x[order]).flatten(2), task.y[order]
+    leaves = training.leaves(hibnn._params(state.fit))
+    q = hibnn._posterior(leaves, 3)
+    prior = mean_field.head(state.posterior.weights, hibnn._columns(state.spec, 0))
+    at, betas = written_locations(q.sticks, own, concrete_loc)
+    u = [torch.special.ndtr(e).clamp(1e-4, 1 - 1e-4) for e in uniform]
+    y = [(loc + e.log() - (1 - e).log()) / temperature for loc, e in zip(at, u, strict=True)]
+    factors = [m.sigmoid().mean(1, keepdim=True) for m in y]
+    logits = mean_field.local_samples(q.weights.mean, [v.exp() for v in q.weights.log_var], x, local, factors)
+    nll = -D.Categorical(logits=logits).log_prob(labels[:, None]).mean()
+    divergence, pairs = torch.zeros(()), [(betas[0], D.Beta(*torch.tensor([5.0, 1.0], dtype=torch.float64)))]
+    if paid:
+        prior_at, prior_betas = written_locations(state.posterior.sticks, *other, concrete_loc)
+        pairs = list(zip(betas, prior_betas, strict=True))
+        concrete = D.relaxed_bernoulli.LogitRelaxedBernoulli
+        for layer in range(2):
+            mine = concrete(torch.tensor(temperature), logits=at[layer])
+            theirs = concrete(torch.tensor(prior_temperature), logits=prior_at[layer])
+            ratio = mine.log_prob(y[layer]) - theirs.log_prob(y[layer])
+            divergence = divergence + ratio.sum(-1).mean() * (1 if mask_kl == "per_point" else 1 / n)
+    assert len(pairs) == (3 if paid else 1)  # given the global sticks, all else is as in the prior
+    of_sticks = sum(D.kl_divergence(*pair).sum() for pair in pairs) / n
+    terms = [nll, mean_field.kl(q.weights, prior)[0] / n, divergence, of_sticks]
+    for found, term in zip(end.losses[0, 0], terms, strict=True):
+        torch.testing.assert_close(found.double(), term.detach().double(), rtol=1e-3, atol=1e-6)
+    gradient = torch.autograd.grad(sum(terms), leaves)
+    assert min(g.abs().max() for g in gradient[-2:]) > 1e-4
+    for found, g in zip(fit.state(state).moments.first, gradient, strict=True):
+        torch.testing.assert_close(found / (1 - 0.9), g, rtol=2e-3, atol=2e-3 * float(g.abs().max()))
 
 
 # --- heads
@@ -148,10 +175,52 @@ def test_draws_that_disagree_are_certain_one_by_one_and_not_together():
     assert found.uncertainty("predictive").item() == pytest.approx(np.log(2))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"prior": "ibp", "hidden": (12, 9)}, {"concrete_loc": "log_pi", "beta_per_point": True}],
+    ids=["hierarchical", "ibp", "as published"],
+)
+def test_heads_say_what_networks_of_drawn_weights_with_units_masked_say(streams, settings, monkeypatch):
+    # Of as many masks the average is their expectation, and heads of random weights are far from even.
+    count = 20_000
+    monkeypatch.setattr(hibnn, "ROWS_AT_ONCE", 2 * count)
+    method = HIBNN(**{**SMALL, "num_samples_predict": count, "num_masks": count, **settings})
+    state, draws = method.init(streams["class"].spec, (0,), "cpu"), torch.Generator().manual_seed(5)
+    mean = [2 * torch.randn(p.shape, generator=draws) / p.shape[1] ** 0.5 for p in state.posterior.weights.mean]
+    weights = MeanField(tuple(mean), tuple(torch.full_like(m, -3.0) for m in mean))
+    state = state._replace(posterior=state.posterior._replace(weights=weights), num_heads=torch.tensor(2))
+    x = streams["class"].held_out[0].x[:3]
+
+    torch.manual_seed(6)
+    h = state.spec.scale(x).flatten(1)
+    shared = D.Beta(5.0, 1.0).sample((count, 12)).cumprod(-1).mean(0)
+    for layer, width in enumerate(method.hidden):
+        w, b = (m + np.exp(-1.5) * torch.randn((count, *m.shape[1:])) for m in mean[2 * layer : 2 * layer + 2])
+        if method.prior == "ibp":
+            pi = D.Beta(5.0, 1.0).sample((count, width)).cumprod(-1)
+        else:
+            pi = D.Beta(4.0 * shared, 4.0 * (1 - shared)).sample((count,))
+        at = pi.log() if method.concrete_loc == "log_pi" else pi.clamp(1e-6, 1 - 1e-6).logit()
+        masks = D.RelaxedBernoulli(torch.tensor(0.7), logits=at).sample().mean(0)
+        assert masks.min() > 0.05 and masks.max() < 0.95 and masks.max() - masks.min() > 0.1
+        h = (h @ w + b).relu() * masks
+    heads_of = [m[..., :20] for m in mean[-2:]]
+    w, b = (m + np.exp(-1.5) * torch.randn((count, *m.shape[1:])) for m in heads_of)
+    p = (h @ w + b).unflatten(-1, (2, 10)).softmax(-1)
+    found = method.by_head(state, x)
+    assert p.mean(0).max() > 0.3
+    torch.testing.assert_close(found.log_prob[0].exp(), p.mean(0), atol=0.01, rtol=0.0)
+    torch.testing.assert_close(found.votes[0], F.one_hot(p.argmax(-1), 10).float().mean(0), atol=0.02, rtol=0.0)
+    torch.testing.assert_close(found.entropy[0], torch.special.entr(p).sum(-1).mean(0), atol=0.02, rtol=0.0)
+    predictive = torch.special.entr(p.mean(0)).sum(-1)
+    said = choose(p.mean(0)[None], predictive.argmin(-1)[None])
+    torch.testing.assert_close(method.predict(state, x).exp(), said, atol=0.01, rtol=0.0)
+
+
 def test_separated_tasks_have_their_own_heads_by_every_rule(streams):
     """Heads that answer to one input each: a point of task t lights input t."""
     spec = Spec("toy", "class_incremental", (2,), ((0, 1), (2, 3)), (("a", "b"), ("c", "d")), (0.0, 0.0), (1.0, 1.0))
-    method = HIBNN(**{**SMALL, "hidden": (2,), "prior": "ibp", "temperature": 0.05})
+    method = HIBNN(**{**SMALL, "hidden": (2,), "prior": "ibp", **COLD})
     state = method.init(spec, (0, 1), "cpu")
     shapes = [p.shape for p in state.posterior.weights.mean]
     mean = [torch.zeros(s) for s in shapes]
@@ -305,6 +374,11 @@ def test_a_seed_does_the_same_whatever_runs_beside_it(streams):
         ({"temperature": 0.0}, "temperature=0.0 is not above 0"),
         ({"stick_prior": (5.0, 0.0)}, "stick_prior=0.0 is not at least|stick_prior=0.0 is not above 0.01"),
         ({"epochs": (3, 0)}, "epochs=0 is not at least 1"),
+        (
+            {"temperature": 0.5},
+            "prior_temperature=0.7 is not temperature=0.5: mask_kl='structured' takes one for both; "
+            "'over_n' and 'per_point' take two",
+        ),
     ],
 )
 def test_wrong_settings_are_named(settings, message):

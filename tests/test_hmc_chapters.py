@@ -17,11 +17,12 @@ from bs4 import BeautifulSoup
 from papermill.inspection import _infer_parameters
 
 from paper_lib import interactive_chain, plots_sampling, runs, sweep, tables
+from paper_lib.checks import ParameterError
 from paper_lib.data.stream import make_stream
 from paper_lib.experiments import hmc_diagnostics, hmc_draws, hmc_sequential, toy_gaussians, why_hmc_forgets
 from paper_lib.methods.sequential_hmc import log_probs
 from paper_lib.networks import MLP
-from paper_lib.notebook import INJECTED, ParameterError
+from paper_lib.notebook import INJECTED
 from paper_lib.rows import ROWS, shown_in
 from paper_lib.sweep import Selection
 
@@ -210,6 +211,7 @@ def test_every_factor_changes_one_thing_and_all_are_planned():
     jobs = {name: sweep.jobs(why_hmc_forgets.selection(name))[0] for name in why_hmc_forgets.FACTORS}
     assert len({str(job.identity("data")) for job in jobs.values()}) == len(jobs)
     together_with = {frozenset(("adapt", "step_size")), frozenset(("average", "eval_chains"))}
+    together_with |= {frozenset(("burn_reject", "final_rows"))}  # the crossing of two changes
     assert all(len(change) == 1 or frozenset(change) in together_with for change in one.values())
     assert jobs["as published"].changes == "" and jobs["nothing fitted (exact)"].changes == "recursion=exact"
     for factor in (

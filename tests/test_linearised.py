@@ -87,6 +87,8 @@ NETWORKS = [*((n, 6) for n in MLPS), (CifarNet(3), 3)]
 @pytest.mark.parametrize(("network", "num_points"), NETWORKS, ids=lambda n: type(n).__name__)
 def test_kernel_and_curvature_are_products_of_the_jacobian(network, num_points, floats, monkeypatch):
     monkeypatch.setattr(linearised, "FLOATS_AT_ONCE", floats)
+    monkeypatch.setattr(linearised, "VECTORS_AT_ONCE", 2)
+    monkeypatch.setattr(linearised, "IMAGES_AT_ONCE", 2)
     params, var, draws = drawn(network)
     shape = getattr(network, "input_shape", (3, 32, 32))
     x = torch.rand(num_points, *shape, generator=draws, dtype=torch.float64)
@@ -100,7 +102,7 @@ def test_kernel_and_curvature_are_products_of_the_jacobian(network, num_points, 
     torch.testing.assert_close(found, torch.einsum("nkp,p,mkp->knm", g, flat(var), g))
 
     for units in (None, [0, 2]):
-        curvature = linearised.diagonal_ggn(network, params, x, units, chunk=2)
+        curvature = linearised.diagonal_ggn(network, params, x, units)
         j = jacobian(network, params, x)[:, slice(None) if units is None else units]
         p = network(params, x)[0][:, slice(None) if units is None else units].softmax(-1)
         hessian = torch.diag_embed(p) - p[..., None] * p[:, None]

@@ -96,6 +96,32 @@ def test_outputs_of_a_point_have_one_distribution_under_weight_samples_and_local
     assert (gap < 0.045 * weight.std(0)).all()
 
 
+def test_factors_multiply_hidden_units_after_the_rectifier():
+    q, draws = random_network(13), torch.Generator().manual_seed(14)
+    x = torch.randn((2, 4, 5), generator=draws, dtype=torch.float64)
+    noise = [torch.randn((2, 3, 4, w), generator=draws, dtype=torch.float64) for w in WIDTHS[1:]]
+    # Of one sample and of all, of either sign.
+    factors = [torch.randn((2, s, 4, w), generator=draws, dtype=torch.float64) for s, w in ((1, 7), (3, 6))]
+
+    def sampled(mean, var, factors=None):
+        return mean_field.local_samples(mean, var, x, noise, factors)
+
+    var = [v.exp() for v in q.log_var]
+    found = sampled(q.mean, var, factors)
+    for seed in range(2):
+        for sample in range(3):
+            h = x[seed]
+            for layer, e in enumerate(noise):
+                (w, b), (w_var, b_var) = ((of[2 * layer][seed], of[2 * layer + 1][seed]) for of in (q.mean, var))
+                h = h @ w + b + (h.square() @ w_var + b_var + mean_field.VAR_FLOOR).sqrt() * e[seed, sample]
+                if layer < 2:
+                    h = h.relu() * factors[layer][seed, min(sample, factors[layer].shape[1] - 1)]
+            torch.testing.assert_close(found[seed, sample], h)
+    assert torch.equal(sampled(q.mean, var, [torch.ones_like(f) for f in factors]), sampled(q.mean, var))
+    leaves = [t.clone().requires_grad_() for t in (*q.mean, *var, *factors)]
+    assert torch.autograd.gradcheck(lambda *p: sampled(p[:6], p[6:12], p[12:]), leaves)
+
+
 def test_weight_samples_are_networks_of_the_drawn_weights():
     q, draws = random_network(6), torch.Generator().manual_seed(7)
     x = torch.randn((2, 4, 5), generator=draws, dtype=torch.float64)

@@ -66,8 +66,8 @@ def test_no_data_leave_the_prior():
 
 def test_gaussian_prior():
     theta = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
-    value, gradient = density.gaussian_prior(10.0, mean=0.3)(theta)
-    wanted = torch.distributions.Normal(*torch.tensor([0.3, 10**-0.5], dtype=torch.float64)).log_prob(theta).sum(-1)
+    value, gradient = density.gaussian_prior(10.0)(theta)
+    wanted = torch.distributions.Normal(*torch.tensor([0.0, 10**-0.5], dtype=torch.float64)).log_prob(theta).sum(-1)
     torch.testing.assert_close(value, wanted)
     torch.testing.assert_close(gradient, torch.autograd.grad(wanted.sum(), theta)[0])
 

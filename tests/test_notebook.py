@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from paper_lib.checks import one_of
-from paper_lib.notebook import ParameterError, Table, config_from, from_notebook, selection_from
+from paper_lib.checks import ParameterError, one_of
+from paper_lib.notebook import Table, config_from, from_notebook, selection_from
 from paper_lib.sweep import Selection
 
 

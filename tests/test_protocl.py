@@ -420,6 +420,24 @@ def test_the_joint_loss_alone_draws_all_classes_together(digits):
     assert spread("joint") < 0.25 * spread("conditional")
 
 
+def test_the_two_losses_added_are_their_sum_and_so_is_the_gradient():
+    losses, gradients = {}, {}
+    for loss in ("conditional", "joint", "joint_plus_conditional"):
+        (trainer, state), x = second_task(loss=loss, replay_weight=3.0)
+        with torch.no_grad():
+            score = log_joint(trainer.encoder(trainer.params, x), state.prior, state.evidence, NOISE_VAR)[0]
+        trainer.stepper((torch.tensor([[[0, 1, 2]]]), torch.ones(1, 1, 3).double()))
+        losses[loss] = trainer.total.item()
+        gradients[loss] = training.moments_of(trainer.optimiser).first  # Adam's, a tenth of the gradient after one step
+    of_labels = score[range(3), [2, 3, 0]]
+    assert losses["joint"] == pytest.approx(-(of_labels @ torch.tensor([1.0, 1.0, 3.0]).double() / 5).item(), rel=1e-6)
+    both = losses["conditional"] + losses["joint"]
+    assert losses["joint_plus_conditional"] == pytest.approx(both, rel=1e-6)  # totals are in float32
+    for one, other, added in zip(*gradients.values(), strict=True):
+        assert one.abs().max() > 1e-6 and other.abs().max() > 1e-6
+        torch.testing.assert_close(added, one + other, rtol=1e-9, atol=1e-12)
+
+
 def test_recomputed_evidence_counts_every_point_once(digits):
     config = replace(SMALL, evidence_mode="recompute_final")
     state = config.init(digits.spec, (0, 1), "cpu")

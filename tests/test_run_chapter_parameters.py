@@ -13,7 +13,8 @@ import notebooks
 import pytest
 from papermill.inspection import _infer_parameters
 
-from paper_lib.notebook import INJECTED, ParameterError
+from paper_lib.checks import ParameterError
+from paper_lib.notebook import INJECTED
 
 CHAPTERS = ("metrics", "vcl_split_mnist", "class_incremental", "protocl", "protocl_memory", "protocl_dirichlet")
 TINY = {"seeds": 0, "epochs": 1}

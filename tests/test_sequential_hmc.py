@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from paper_lib import rng
+from paper_lib import rng, runs
 from paper_lib.data.stream import Spec, Task, make_stream
+from paper_lib.experiments import hmc_draws
 from paper_lib.inference import density as densities
 from paper_lib.inference import hmc
+from paper_lib.inference.gaussian import Gaussian
+from paper_lib.inference.regression import condition_line
 from paper_lib.methods.sequential_hmc import SequentialHMC, log_probs
 from paper_lib.networks import MLP
 from paper_lib.rows import ROWS
@@ -211,6 +214,35 @@ def test_the_recursion_with_a_near_gaussian_posterior_is_the_posterior_of_all_da
     assert (np.abs(alone - mean) > 0.5 * sd).any()  # the first task is in it
 
 
+def test_the_recursion_with_a_gaussian_posterior_is_the_posterior_of_all_data_but_for_the_error_of_draws():
+    """Linear regression in two tasks: a Gaussian fitted to the draws of the first is the prior of the second."""
+    stream = torch.Generator().manual_seed(0)
+    phi, noise = (torch.randn(2, 26, *shape, generator=stream, dtype=torch.float64) for shape in ((3,), ()))
+    phi[1] += torch.tensor([0.5, -0.25, 0.0])
+    y = phi @ torch.tensor([1.0, -1.0, 0.3], dtype=torch.float64) + noise
+    unit = torch.eye(3, dtype=torch.float64)
+    exact, _ = condition_line(Gaussian(torch.zeros(3, dtype=torch.float64), unit), phi.flatten(0, 1), y.flatten(), 1.0)
+
+    # With so many points a trajectory is about a quarter of a period of every direction, where draws forget fastest.
+    settings, config = densities.GMMSettings(max_components=1), hmc.HMC(0.05, 5, 100, num_draws=400, thin=1)
+    density = densities.isotropic(settings, 1, 3, precision=1.0)
+    for task in range(2):
+
+        def likelihood(theta, phi=phi[task], y=y[task]):
+            residual = y - theta @ phi.T
+            return -0.5 * residual.square().sum(-1), residual @ phi
+
+        start = density.sample(50, rng.generators((0,), "start", task))
+        target = hmc.product(likelihood, density.log_prob_and_grad)
+        draws = hmc.sample(config, start, target, (0,), ("task", task)).draws
+        density, _ = densities.fit(draws, settings, rng.generators((0,), "density", task))
+    scale = torch.linalg.cholesky(exact.cov)
+    off = torch.linalg.solve_triangular(scale, (density.mean[0, 0] - exact.mean)[:, None], upper=False)
+    whitening = density.whitening[0, 0] @ scale
+    assert off.abs().max() < 0.05  # of an sd
+    torch.testing.assert_close(torch.linalg.inv(whitening.mT @ whitening), unit, atol=0.1, rtol=0)
+
+
 # --- the release's switches
 
 
@@ -220,7 +252,9 @@ def test_the_published_row_has_the_release_s_values():
     settings = {"num_warmup": 1001, "num_draws": 800, "thin": 5, "burn_reject": "restart", "include_init": True}
     assert method.sampler() == hmc.HMC(step_size=1e-3, num_leapfrog=20, **settings)
     assert method.sampler().num_iterations == 4996  # of 5,000: the last four lie after the last draw that it keeps
-    assert method.fit_settings() == densities.published_gmm(max_components=50)
+    assert method.fit_settings() == densities.GMMSettings(
+        regularisation="floor", max_components=50, holdout="rows", final_rows=3750
+    )
     assert (method.start, method.average, method.eval_chains) == ("shared_net", "logit", "last")
     assert (method.num_chains, method.hidden, method.prior_precision) == (20, (10, 10), 10.0)
     text = ROWS["hmc"].build("toy_pan", "paper", {})[0]
@@ -263,6 +297,21 @@ def test_a_rejection_in_the_warm_up_restarts_a_chain_as_published(pan):
     assert found.info["warmup_acceptance_rate"] < 0.99
     assert torch.equal(moves["stay"][:, 0], moves["restart"][:, 0])
     assert not torch.equal(moves["stay"], moves["restart"]) and at_start["restart"] >= at_start["stay"]
+
+
+# --- what is kept for figures
+
+
+def test_a_row_without_draws_of_seed_0_is_left_out_of_the_arrays(tmp_path, monkeypatch):
+    """The surface and the networks of a figure are seed 0's, its traces those of any seed."""
+    draws = torch.randn(5, 2, 12, 162, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(runs, "RESULTS", tmp_path)
+    seeds = {1}
+    monkeypatch.setattr(hmc_draws, "draws_of", lambda job, seed: list(draws) if seed in seeds else [])
+    assert hmc_draws.write(("toy_pan",), ("hmc",)) == [] and not list(tmp_path.iterdir())
+    seeds.add(0)
+    assert hmc_draws.write(("toy_pan",), ("hmc",)) == ["hmc on toy_pan"]
+    assert len(hmc_draws.stored("toy_pan", "hmc")[1].accuracy) == 2
 
 
 # --- numbers that stay

@@ -55,15 +55,15 @@ def test_unit_vectors_for_context_make_it_the_divergence_of_a_linear_models_weig
     torch.testing.assert_close(marginal_kl(*new, *old).sum((1, 2)), mean_field.kl(q, p))
 
 
-def one_step(stream, scenario, **settings):
-    """The gradient of one step of a second task, all of whose points are its batch, and what it was taken of."""
-    stream = stream[scenario]
-    task = stream.train[1]
+def one_step(stream, task_index, **settings):
+    """The gradient of one step of a task, all of whose points are its batch, and what it was taken of."""
+    task = stream.train[task_index]
     method = SFSVI(
         **{**SMALL, "batch_size": 1000, "learning_rate": 1e-3, "epochs": 1, "carry_moments": False, **settings}
     )
     before = method.init(stream.spec, (0, 1), "cpu")
-    before = method.learn(before, stream.train[0]).state
+    for past in stream.train[:task_index]:
+        before = method.learn(before, past).state
     # A posterior that is not the prior, so that the divergence has a gradient.
     moved = mapped(
         lambda p: p + 0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)), before.posterior
@@ -71,43 +71,63 @@ def one_step(stream, scenario, **settings):
     start = before._replace(prior=before.posterior, posterior=moved)
     start = start._replace(moments=training.fresh_moments((*moved.mean, *moved.log_var)))
     fit = Fit(method, start, task)
-    list(fit.epochs.run(start.at, 1, 1))
+    list(fit.epochs.run(start.at, 1, task_index))
     gradient = [m / (1 - 0.9) for m in fit.state(start).moments.first]
     return method, start, task, gradient
 
 
+OBJECTIVES = [
+    (0, {}),
+    (1, {}),
+    (1, {"sampling": "weight"}),
+    (1, {"divergence_weight": "normalized"}),
+    (3, {"divergence_weight": "normalized"}),
+    (3, {"coreset_per_task": 0}),
+]
+
+
 @pytest.mark.parametrize("scenario", ["class", "task", "domain"])
-@pytest.mark.parametrize("settings", [{}, {"sampling": "weight"}, {"divergence_weight": "normalized"}], ids=str)
-def test_a_steps_gradient_is_that_of_the_objective_written_with_jacobians(streams, scenario, settings):
-    method, start, task, gradient = one_step(streams, scenario, **settings)
-    spec, batch = start.spec, len(task.y)
-    network = MLP((64,), method.hidden, spec.num_units)
+@pytest.mark.parametrize(("task_index", "settings"), OBJECTIVES, ids=str)
+def test_a_steps_gradient_is_that_of_the_objective_written_with_jacobians(streams, scenario, task_index, settings):
+    method, start, task, gradient = one_step(streams[scenario], task_index, **settings)
+    spec, batch, past = start.spec, len(task.y), range(max(1, task_index))
+    network, stored = MLP((64,), method.hidden, spec.num_units), task_index > 0 and method.coreset_per_task > 0
     sampler = mean_field.Sampler(network, 3, batch, method.sampling)
     for row, seed in enumerate(start.seeds):
-        order = rng.permutations(batch, rng.generators([seed], "order", 1, 0))[0]
-        stream = rng.generator(seed, "noise", 1, 0)
+        order = rng.permutations(batch, rng.generators([seed], "order", task_index, 0))[0]
+        stream = rng.generator(seed, "noise", task_index, 0)
         noise = torch.empty(1, 1, sampler.size)
         training.draw_normals(noise, [stream])
-        places = context.stored(start.coreset, 10, 1, stream)[0]
+        if stored:
+            places = context.stored(start.coreset, 10, 1, stream)[0]
+            assert start.coreset.task[places].tolist() == [t for t in past for _ in range(10)]
+            made = start.coreset.x[row, places]
+        else:
+            made = torch.empty(10 * len(past), *spec.input_shape).uniform_(generator=stream)
         x = spec.scale(task.x[order]).flatten(1)[None].double()
-        at = spec.scale(start.coreset.x[row, places]).flatten(1).double()
-        units = list(spec.task_units[0]) if scenario == "task" else list(range(spec.num_units))
+        at = spec.scale(made).flatten(1).double()
 
-        def gaussian(mean, log_var, at=at, units=units):
-            parts = jacrev(lambda w: network(w, at)[0][:, units])(mean)
-            var = sum((j.square() * v.exp()).flatten(2).sum(-1) for j, v in zip(parts, log_var, strict=True))
-            return network(mean, at)[0][:, units], var
+        def gaussians(mean, log_var, at=at):
+            """Of the units of each past task at its context points."""
+            for t, points in zip(past, at.split(10), strict=True):
+                units = list(spec.task_units[t]) if scenario == "task" else list(range(spec.num_units))
+                parts = jacrev(lambda w, points=points, units=units: network(w, points)[0][:, units])(mean)
+                var = sum((j.square() * v.exp()).flatten(2).sum(-1) for j, v in zip(parts, log_var, strict=True))
+                yield network(mean, points)[0][:, units], var
 
         q, p = (mapped(lambda t, row=row: t[row : row + 1].double(), g) for g in (start.posterior, start.prior))
         leaves = [t.clone().requires_grad_() for t in (*q.mean, *q.log_var)]
         mean, log_var = tuple(leaves[:6]), tuple(leaves[6:])
         f = sampler(mean, [v.exp() for v in log_var], x, noise[:, 0].double())
-        own = spec.units(1)
+        own = spec.units(task_index)
         labels = torch.tensor([own.index(int(y)) for y in task.y[order]])
         nll = torch.stack([F.cross_entropy(draw[:, own], labels, reduction="sum") for draw in f[0]]).mean()
-        (m, v), (m0, v0) = gaussian(mean, log_var), gaussian(*p)
-        divergence = 0.5 * ((v0 / v).log() + (v + (m - m0) ** 2) / v0 - 1).sum()
-        weight = (batch if method.divergence_weight == "equal" else 1) / 10
+        divergence = 0.0
+        for (m, v), (m0, v0) in zip(gaussians(mean, log_var), gaussians(*p), strict=True):
+            if task_index == 0:
+                m0, v0 = torch.zeros_like(m), torch.full_like(v, method.prior_var)
+            divergence = divergence + 0.5 * ((v0 / v).log() + (v + (m - m0) ** 2) / v0 - 1).sum()
+        weight = (batch if method.divergence_weight == "equal" else 1) / len(at)
         (nll + weight * divergence).backward()
         for found, leaf in zip(gradient, leaves, strict=True):
             torch.testing.assert_close(
@@ -287,6 +307,35 @@ def test_cifarnets_last_layer_is_random_and_its_trunk_is_trained(scenario):
     log_probs = method.predict(state, tasks[0].x, 0 if scenario == "task_incremental" else None)
     assert torch.equal(log_probs, method.predict(state, tasks[0].x, 0 if scenario == "task_incremental" else None))
     torch.testing.assert_close(log_probs.logsumexp(-1), torch.zeros(2, 24), atol=1e-5, rtol=0.0)
+
+
+@pytest.mark.parametrize("scenario", ["class_incremental", "task_incremental"])
+def test_cifarnet_begins_a_task_without_divergence_where_nothing_is_stored(scenario):
+    # Nothing moves, so the divergence is of q_{t-1} from itself: the same units are dropped in both.
+    spec, tasks = cifar_stream(scenario)
+    method = SFSVI(
+        network="cifarnet", epochs=1, batch_size=8, num_samples=2, num_context=4, coreset_per_task=0,
+        context="colours", learning_rate=1e-12, precision="float32",
+    )  # fmt: skip
+    state = method.init(spec, (0, 1), "cpu")
+    divergence = []
+    for task in tasks:
+        state, info, _ = method.learn(state, task)
+        divergence.append(info["divergence"])
+    assert divergence[0].min() > 0.1 and divergence[1].abs().max() < 1e-5
+
+
+def test_the_variance_of_cifarnets_outputs_is_that_of_its_last_layer():
+    spec, tasks = cifar_stream("class_incremental")
+    method = SFSVI(network="cifarnet", precision="float32", init_log_var=(-3.0, -1.0))
+    network, q = method._network(spec), method.init(spec, (0, 1), "cpu").posterior
+    x = spec.scale(tasks[0].x[:5]).expand(2, -1, -1, -1, -1)
+    masks = [m[0] for m in network.draw_masks(rng.generators((0, 1), "dropout", 0, 0), 1, 5)]
+    for drop in ((), masks):
+        mean, var = moments_at(network, q, x, drop, None)
+        phi = network.features(q.mean, x, drop)
+        torch.testing.assert_close(mean, network(q.mean, x, drop))
+        torch.testing.assert_close(var, phi.square() @ q.log_var[0].exp() + q.log_var[1].exp())
 
 
 def test_cifarnet_in_bfloat16_learns_as_in_float32_but_for_rounding():

@@ -218,12 +218,8 @@ def data_folder() -> Path:
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         return Path(named).expanduser()
-    try:
-        import platformdirs
-    except ImportError as error:
-        raise DataError(
-            f"the data folder is not known: set {FOLDER_VARIABLE} to a folder, or install platformdirs"
-        ) from error
+    import platformdirs
+
     return platformdirs.user_cache_path("paper_lib", appauthor=False) / "data"
 
 
@@ -275,18 +271,14 @@ class PartStatus(NamedTuple):
     """Where one part of a data set stands.
 
     Attributes:
-        data_set: name of the set.
         part: such as ``x_train`` or ``test``.
-        files: its file names, without ``.gz``.
         folder: where they are looked for.
         state: ``missing``; ``present`` (content not looked at); ``verified``; ``fetched`` (now, and verified);
             ``rejected``.
         detail: size on disk, or why it was rejected or counts as missing.
     """
 
-    data_set: str
     part: str
-    files: tuple[str, ...]
     folder: Path
     state: str
     detail: str
@@ -302,7 +294,7 @@ def status(name: str | Source) -> list[PartStatus]:
         absent = [file for file, paths in found.items() if not paths]
         size = sum(paths[0].stat().st_size for paths in found.values() if paths)
         state, detail = ("missing", f"no {', '.join(absent)}") if absent else ("present", f"{size:,} bytes")
-        rows.append(PartStatus(source.name, key, part.files, folder, state, detail))
+        rows.append(PartStatus(key, folder, state, detail))
     return rows
 
 

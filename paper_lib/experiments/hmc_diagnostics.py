@@ -152,9 +152,9 @@ def judge_flow(table: pd.DataFrame) -> Judgement:
     failed = int(((second.acceptance_rate < STUCK) | (second.divergent > DIVERGENT)).sum())
     seen = (own > FAR * gaussian, gap > 100 * POINT, 2 * failed >= len(second))
     ours = (
-        f"sd over seeds of held-out log density: {own:,.0f} nats, a Gaussian's {gaussian:.1f}; its draws are right "
-        f"{gap:.0f} points less often than HMC's; with {failed} of {len(second)} seeds more than 1 % of trajectories "
-        "under it diverge, or chains stand still"
+        f"as released, ten chains, two tasks: sd over seeds of held-out log density {own:,.0f} nats, a Gaussian's "
+        f"{gaussian:.1f}; draws right {gap:.0f} points less often than HMC's; with {failed} of {len(second)} seeds "
+        "more than 1 % of trajectories under it diverge, or chains stand still"
     )
     return Judgement(("not reproduced", "with a caveat", "with a caveat", "reproduced")[sum(seen)], ours)
 

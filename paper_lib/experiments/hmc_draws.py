@@ -210,17 +210,19 @@ def _trace(network: MLP, draws: Tensor, stream: Stream, task: int, counts: NDArr
 def write(datasets: Iterable[str] = TOYS, rows: Iterable[str] = shown_in("hmc")) -> list[str]:
     """Write ``results/hmc_DATASET.npz`` out of the run store, of the rows that have runs there; says which.
 
-    What was written of other rows stays.
+    A row without draws of seed 0, whose surface and networks are shown, is left out. What was written of other rows
+    stays.
     """
     written = []
     for dataset in datasets:
         arrays, path = {}, runs.RESULTS / f"hmc_{dataset}.npz"
         for row in rows:
             job = _job(dataset, row)
-            found = traces(job, range(paper.SEEDS))
-            if found is not None:
+            first = surface(job, 0)
+            if first is not None:
+                found = traces(job, range(paper.SEEDS))
                 arrays |= {f"{row}/{name}": v.astype(np.float32) for name, v in found._asdict().items()}
-                arrays |= {f"{row}/surface {n}": v.astype(np.float16) for n, v in surface(job, 0)._asdict().items()}
+                arrays |= {f"{row}/surface {n}": v.astype(np.float16) for n, v in first._asdict().items()}
                 arrays[f"{row}/weights"] = chain(job, 0).weights
                 arrays[f"{row}/identity"] = np.array(json.dumps(job.identity("")))
                 written.append(f"{row} on {dataset}")

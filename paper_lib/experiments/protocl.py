@@ -100,7 +100,7 @@ def numbers() -> dict[str, float | str]:
         cited[f"drawn_behind{short}"] = round(float(final.score[0] - final.score[final.trial > 0].max()), 4)
     for dataset in MNISTS:
         cited[f"verdict_{dataset}"] = paper.verdict(f"{paper.label('protocl')} on {paper.DATASETS[dataset]}")
-    return cited
+    return cited | {"verdict_memory": paper.verdict("memory or prototypes")}
 
 
 def _beside(difference: float) -> str:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
-from paper_lib.checks import some_of, within
-from paper_lib.notebook import ParameterError
+from paper_lib.checks import ParameterError, some_of, within
 from paper_lib.rows import MNISTS, row
 from paper_lib.sweep import Selection, replace
 from paper_lib.tables import Claim, Judgement, holds

@@ -54,6 +54,7 @@ FACTORS: dict[str, Mapping[str, Any]] = {
     "chains start at draws of the prior": {"start": "prior"},
     "step size and masses adapt": {"adapt": True, "step_size": 1e-2},
     "fit to 12,000 rows, not 3,750": {"final_rows": 12_000},
+    "a rejection stays, fit to 12,000 rows": {"burn_reject": "stay", "final_rows": 12_000},
     "covariances shrunk": {"regularisation": "shrinkage"},
     "components chosen on whole chains": {"holdout": "chains"},
     "prediction by all chains": {"average": "probability", "eval_chains": "all"},
@@ -207,6 +208,7 @@ def numbers() -> dict[str, str]:
     cited["gaussian_gates_by_task"] = _gates_by_task(sweep.stored(selection("all corrected, a Gaussian")))
     cited |= _of_densities()
     cited["to_blame"] = _to_blame(frame) if all(claim.judged().verdict == "holds" for claim in CLAIMS) else "open"
+    cited["verdict"] = paper.verdict("source of error")
     missing = [factor for factor in FACTORS if factor not in frame.index]
     cited |= {"factors": str(len(FACTORS)), "num_missing": str(len(missing) or "none")}
     cited["not_run"] = "; ".join(missing) or "nothing"

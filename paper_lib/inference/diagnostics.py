@@ -48,55 +48,34 @@ class Gate(NamedTuple):
     """Whether chains may be trusted, each ``(...)`` with the leading axes of the draws, such as seeds.
 
     Attributes:
-        passed: both thresholds are met by every quantity.
+        passed: every quantity has an R-hat of at most ``MAX_RHAT`` and an ESS of at least ``MIN_ESS``.
         rhat: the largest; not a number where some quantity's is.
         ess: the smallest.
-        max_rhat: threshold.
-        min_ess: threshold.
     """
 
     passed: Tensor
     rhat: Tensor
     ess: Tensor
-    max_rhat: float
-    min_ess: float
 
 
-def gate(quantities: Mapping[str, Tensor], max_rhat: float = MAX_RHAT, min_ess: float = MIN_ESS) -> dict[str, Gate]:
+def gate(quantities: Mapping[str, Tensor]) -> dict[str, Gate]:
     """A gate for each named group of quantities.
 
     Args:
         quantities: name to draws ``(seed, ..., chain, draw, quantity)`` or, of one quantity, ``(seed, chain, draw)``.
-        max_rhat: that passes.
-        min_ess: that passes.
 
     >>> draws = torch.randn(1, 4, 500, generator=torch.Generator().manual_seed(0))
     >>> verdict = gate({"log_density": draws})["log_density"]
-    >>> verdict.passed.tolist(), describe({"log_density": verdict})
-    ([True], ['log_density: R-hat 1.001 (at most 1.01), ESS 2049 (at least 400): passed'])
+    >>> verdict.passed.tolist(), f"R-hat {float(verdict.rhat):.3f}, ESS {float(verdict.ess):.0f}"
+    ([True], 'R-hat 1.001, ESS 2049')
     """
     verdicts = {}
     for name, draws in quantities.items():
         if draws.ndim == 3:
             draws = draws[..., None]
         worst, fewest = rhat(draws).amax(-1), ess(draws).amin(-1)  # both hand on what is not a number
-        verdicts[name] = Gate((worst <= max_rhat) & (fewest >= min_ess), worst, fewest, max_rhat, min_ess)
+        verdicts[name] = Gate((worst <= MAX_RHAT) & (fewest >= MIN_ESS), worst, fewest)
     return verdicts
-
-
-def describe(verdicts: Mapping[str, Gate]) -> list[str]:
-    """A line for each gate, the worst seed's numbers in it."""
-    lines = []
-    for name, verdict in verdicts.items():
-        passed = int(verdict.passed.sum())
-        outcome = (
-            "passed" if passed == verdict.passed.numel() else f"failed ({passed} of {verdict.passed.numel()} pass)"
-        )
-        lines.append(
-            f"{name}: R-hat {float(verdict.rhat.amax()):.3f} (at most {verdict.max_rhat:g}), "
-            f"ESS {float(verdict.ess.amin()):.0f} (at least {verdict.min_ess:g}): {outcome}"
-        )
-    return lines
 
 
 def _measure(name: str, draws: Tensor, method: str) -> Tensor:

@@ -2,14 +2,14 @@ r"""Gaussians under linear maps: the two steps of every recursion in this packag
 
 Exact sequential inference with Gaussians needs only two operations on a belief :math:`\mathcal N(w; m, P)`:
 
-- ``predict`` pushes it through a linear map with noise, :math:`w' = F w + b + \epsilon`,
-  :math:`\mathcal N(F m + b,\; F P F^\top + Q)`;
-- ``condition_on`` multiplies it by a linear observation, :math:`y = H w + b + \epsilon`,
-  :math:`P'^{-1} = P^{-1} + H^\top R^{-1} H` and :math:`m' = P' (P^{-1} m + H^\top R^{-1} (y - b))`.
+- ``predict`` pushes it through a linear map with noise, :math:`w' = F w + \epsilon`,
+  :math:`\mathcal N(F m,\; F P F^\top + Q)`;
+- ``condition_on`` multiplies it by a linear observation, :math:`y = H w + \epsilon`,
+  :math:`P'^{-1} = P^{-1} + H^\top R^{-1} H` and :math:`m' = P' (P^{-1} m + H^\top R^{-1} y)`.
 
-Regression (``regression.py``) is ``condition_on``; a filter (``kalman.py``) alternates the two; ProtoCL's prototypes
-are ``condition_on`` with :math:`H = I` and isotropic covariances, for which the second half of this module has a form
-of a few additions in natural parameters.
+Regression (``regression.py``) is ``condition_on``; a Kalman filter alternates the two; ProtoCL's prototypes are
+``condition_on`` with :math:`H = I` and isotropic covariances, for which the second half of this module has a form of a
+few additions in natural parameters.
 
 ``condition_on`` never forms an inverse nor a difference of covariances. With :math:`P = L L^\top`, :math:`w = m + L u`
 and the whitened observation :math:`r = W u + \text{unit noise}`, one QR factorisation
@@ -47,8 +47,8 @@ class Gaussian(NamedTuple):
     cov: Tensor
 
 
-def predict(prior: Gaussian, matrix: Tensor, noise_cov: Tensor, offset: Tensor | float = 0.0) -> Gaussian:
-    """The distribution of ``matrix @ w + offset + noise`` for ``w`` from the prior.
+def predict(prior: Gaussian, matrix: Tensor, noise_cov: Tensor) -> Gaussian:
+    """The distribution of ``matrix @ w + noise`` for ``w`` from the prior.
 
     Source: Kessler et al. 2023, App. G, the prior step; Bishop 2006, eq. 2.115.
 
@@ -56,7 +56,6 @@ def predict(prior: Gaussian, matrix: Tensor, noise_cov: Tensor, offset: Tensor |
         prior: mean ``(..., dim)``, covariance ``(..., dim, dim)``.
         matrix: ``(..., dim_out, dim)``.
         noise_cov: ``(..., dim_out, dim_out)``, positive semi-definite (zeros for a map without noise).
-        offset: ``(..., dim_out)``.
 
     Returns:
         Mean ``(..., dim_out)`` and covariance ``(..., dim_out, dim_out)``.
@@ -66,14 +65,14 @@ def predict(prior: Gaussian, matrix: Tensor, noise_cov: Tensor, offset: Tensor |
     """
     _check_gaussian("prior", prior)
     _check_map(prior, matrix, noise_cov)
-    mean = (matrix @ prior.mean[..., None])[..., 0] + offset
+    mean = (matrix @ prior.mean[..., None])[..., 0]
     return Gaussian(mean, symmetrise(matrix @ prior.cov @ matrix.mT) + noise_cov)
 
 
 def condition_on(
-    prior: Gaussian, y: Tensor, matrix: Tensor, noise_cov: Tensor | None = None, offset: Tensor | float = 0.0
+    prior: Gaussian, y: Tensor, matrix: Tensor, noise_cov: Tensor | None = None
 ) -> tuple[Gaussian, Tensor]:
-    """The posterior of ``w`` given ``y = matrix @ w + offset + noise``, and how likely ``y`` was.
+    """The posterior of ``w`` given ``y = matrix @ w + noise``, and how likely ``y`` was.
 
     Source: Kessler et al. 2023, Sec. 4, the posterior of linear regression; Bishop 2006, eq. 2.116.
 
@@ -82,7 +81,6 @@ def condition_on(
         y: ``(..., num_y)``.
         matrix: ``(..., num_y, dim)``.
         noise_cov: ``(..., num_y, num_y)``, positive definite; without it the noise has unit covariance.
-        offset: ``(..., num_y)``.
 
     Returns:
         The posterior, of the prior's shape, and the log density of ``y`` under the prior ``(...)``.
@@ -98,7 +96,7 @@ def condition_on(
         raise ValueError("y is empty: there is no observation to condition on")
 
     scale = cholesky("prior.cov", prior.cov)
-    residual = (y - offset)[..., None] - matrix @ prior.mean[..., None]
+    residual = y[..., None] - matrix @ prior.mean[..., None]
     design = matrix @ scale
     log_det = residual.new_zeros(())
     if noise_cov is not None:

@@ -50,7 +50,7 @@ class HMC:
         num_warmup: iterations that are not kept. The release's ``burn`` of b is a ``num_warmup`` of b + 1.
         num_draws: kept a chain.
         thin: iterations a kept draw.
-        adapt_step: dual averaging of the step size in the warm-up, one for each ``seed`` or ``chain``; None for none.
+        adapt_step: dual averaging of the step size in the warm-up, one a seed.
         target_acceptance: that it aims at.
         adapt_mass: estimate a diagonal mass matrix in the warm-up, one a seed; the step size must adapt to it.
         burn_reject: where a rejection in the warm-up leaves a chain: it ``stay``s where it is, or ``restart``s at its
@@ -64,7 +64,7 @@ class HMC:
     num_warmup: int = 1000
     num_draws: int = 1000
     thin: int = 10
-    adapt_step: Literal["seed", "chain"] | None = None
+    adapt_step: bool = False
     target_acceptance: float = 0.8
     adapt_mass: bool = False
     burn_reject: Literal["stay", "restart"] = "stay"
@@ -77,11 +77,10 @@ class HMC:
         within("num_warmup", self.num_warmup, 0)
         within("target_acceptance", self.target_acceptance, 0, 1, above=True, below=True)
         one_of("burn_reject", self.burn_reject, ("stay", "restart"))
-        one_of("adapt_step", self.adapt_step, (None, "seed", "chain"))
         if self.include_init and self.num_draws < 2:
             raise ValueError(f"num_draws={self.num_draws}: with include_init the starting point is the only draw")
         if self.adapt_mass and not self.adapt_step:
-            raise ValueError("adapt_mass=True changes what a step means: set adapt_step to 'seed' or 'chain' as well")
+            raise ValueError("adapt_mass=True changes what a step means: set adapt_step=True as well")
         if self.adapt_step and self.num_warmup < warmup.FEWEST:
             raise ValueError(f"num_warmup={self.num_warmup} is too short to adapt in; give {warmup.FEWEST} or more")
 

@@ -1,4 +1,4 @@
-r"""Online learning of a network's weights as Kalman filtering (Lemma 1), for each weight and with full covariance.
+r"""Online learning of a network's weights as Kalman filtering, each weight by itself (Lemma 1).
 
 The optimal weights move a little between observations and each observation is Gaussian about the network's output,
 
@@ -11,8 +11,8 @@ an Ornstein-Uhlenbeck process in discrete time with reversion speed :math:`h`. L
 
 .. math:: \tilde y = y - f(x; \theta_0) + g^\top \theta_0 = g^\top \theta + \sigma \epsilon'.
 
-With full covariance a step is ``predict`` then ``condition_on``. Lemma 1 treats each weight alone, all others fixed at
-:math:`\theta_0`; its variance is therefore conditional on the others, not marginal.
+With full covariance a step would be ``gaussian.predict`` then ``gaussian.condition_on``. Lemma 1 treats each weight
+alone, all others fixed at :math:`\theta_0`; its variance is therefore conditional on the others, not marginal.
 
 Two printed formulas are wrong and kept as named options, so that their effect can be shown: the prior variance of
 App. G, :math:`\eta^2 + (1-h)^{-2} s` for :math:`\eta^2 + (1-h)^2 s`, and :math:`\eta^2` of ``transition_var`` without
@@ -29,7 +29,6 @@ import torch
 from torch import Tensor
 
 from paper_lib.checks import one_of
-from paper_lib.inference.gaussian import Gaussian, condition_on, predict
 
 FORMULAS = ("corrected", "printed")
 
@@ -77,24 +76,6 @@ def linearise(f: Callable[[Tensor, Tensor], Tensor], anchor: Tensor, x: Tensor) 
     return Linearisation(value, gradient, anchor)
 
 
-def predict_full(state: Gaussian, reversion: float, eta_var: float) -> Gaussian:
-    """One Ornstein-Uhlenbeck step of all weights, each with its own noise of variance ``eta_var``."""
-    _check_rates(reversion, eta_var)
-    unit = torch.eye(state.mean.shape[-1], dtype=state.mean.dtype, device=state.mean.device)
-    return predict(state, (1 - reversion) * unit, eta_var * unit)
-
-
-def condition_full(state: Gaussian, lin: Linearisation, y: Tensor, noise_var: float) -> tuple[Gaussian, Tensor]:
-    """Posterior of all weights given outputs ``y`` ``(num_y,)``, and the log density of ``y``.
-
-    Source: Kessler et al. 2023, Sec. 5, with the full covariance that it starts from.
-    """
-    _check_noise(noise_var)
-    unit = torch.eye(len(lin.value), dtype=lin.value.dtype, device=lin.value.device)
-    offset = lin.value - lin.gradient @ lin.anchor
-    return condition_on(state, y.reshape(-1), lin.gradient, noise_var * unit, offset)
-
-
 def predict_weights(
     state: WeightBelief, reversion: float, eta_var: float | Tensor, ou_factor: str = "corrected"
 ) -> WeightBelief:
@@ -137,101 +118,6 @@ def condition_weights(state: WeightBelief, gradient: Tensor, y: Tensor, noise_va
 def weight_targets(lin: Linearisation, y: Tensor) -> Tensor:
     """``y - f(x; theta_0) + g_i theta_0i`` for each weight i, ``(num_y, weight)`` for outputs ``y`` ``(num_y,)``."""
     return (y.reshape(-1) - lin.value)[:, None] + lin.gradient * lin.anchor
-
-
-def filter_full(
-    f: Callable[[Tensor, Tensor], Tensor],
-    state: Gaussian,
-    x: Tensor,
-    y: Tensor,
-    noise_var: float,
-    reversion: float = 0.0,
-    eta_var: float = 0.0,
-    anchor: Tensor | None = None,
-) -> tuple[Gaussian, Tensor]:
-    """Filter a sequence of observations with the full covariance.
-
-    Args:
-        f: pure network ``f(theta, x[t])``.
-        state: belief before the first step.
-        x: inputs ``(time, ...)``.
-        y: outputs ``(time, ...)``.
-        noise_var: variance of an output's noise.
-        reversion: Ornstein-Uhlenbeck speed.
-        eta_var: variance of its noise.
-        anchor: where the network is linearised; without it at the prior mean of each step, which is the extended Kalman
-            filter.
-
-    Returns:
-        The beliefs after every step, mean ``(time, weight)``, and the log density ``(time,)`` of each output given the
-        outputs before it.
-    """
-    _check_sequence(x, y)
-    states, log_likelihoods = [], []
-    for x_t, y_t in zip(x, y, strict=True):
-        state = predict_full(state, reversion, eta_var)
-        lin = linearise(f, state.mean if anchor is None else anchor, x_t)
-        state, log_likelihood = condition_full(state, lin, y_t, noise_var)
-        states.append(state)
-        log_likelihoods.append(log_likelihood)
-    return Gaussian(*(torch.stack(leaf) for leaf in zip(*states, strict=True))), torch.stack(log_likelihoods)
-
-
-def filter_weights(
-    f: Callable[[Tensor, Tensor], Tensor],
-    state: WeightBelief,
-    x: Tensor,
-    y: Tensor,
-    noise_var: float,
-    reversion: float = 0.0,
-    eta_var: float | Tensor = 0.0,
-    anchor: Tensor | None = None,
-    ou_factor: str = "corrected",
-) -> WeightBelief:
-    """Filter a sequence of single outputs weight by weight, as Lemma 1 does.
-
-    Args:
-        f: pure network with one output, ``f(theta, x[t])``.
-        state: belief before the first step.
-        x: inputs ``(time, ...)``.
-        y: outputs ``(time,)``.
-        noise_var: variance of an output's noise.
-        reversion: Ornstein-Uhlenbeck speed.
-        eta_var: variance of its noise, a number or one a weight.
-        anchor: where the network is linearised; without it at the prior mean of each step.
-        ou_factor: see ``predict_weights``.
-
-    Returns:
-        The beliefs after every step, ``(time, weight)``.
-    """
-    _check_sequence(x, y)
-    states = []
-    for x_t, y_t in zip(x, y, strict=True):
-        state = predict_weights(state, reversion, eta_var, ou_factor)
-        lin = linearise(f, state.mean if anchor is None else anchor, x_t)
-        if len(lin.value) != 1:
-            raise ValueError(f"f has {len(lin.value)} outputs; Lemma 1 needs one. Use filter_full")
-        state = condition_weights(state, lin.gradient[0], weight_targets(lin, y_t)[0], noise_var)
-        states.append(state)
-    return WeightBelief(*(torch.stack(leaf) for leaf in zip(*states, strict=True)))
-
-
-def coordinate_optimum(hessian: Tensor, theta: Tensor, linear: Tensor | float = 0.0) -> Tensor:
-    """For each weight the maximiser of ``-theta' H theta / 2 + z' theta`` while all others stay.
-
-    Source: Kessler et al. 2023, eq:bnn_kf_dynamics and eq:bnn_kf_dynamics_app.
-
-    Args:
-        hessian: H ``(..., weight, weight)``, symmetric with a positive diagonal.
-        theta: current weights ``(..., weight)``.
-        linear: z ``(..., weight)``, zero at a mode.
-
-    Returns:
-        ``(..., weight)``; entry i does not depend on ``theta[i]``.
-    """
-    diagonal = _diagonal(hessian)
-    others = (hessian @ theta[..., None])[..., 0] - diagonal * theta
-    return (linear - others) / diagonal
 
 
 def transition_var(hessian: Tensor, eta_var: float, formula: str = "corrected") -> Tensor:
@@ -290,10 +176,3 @@ def _check_rates(reversion: float, eta_var: float | Tensor) -> None:
 def _check_noise(noise_var: float | Tensor) -> None:
     if not bool(torch.as_tensor(noise_var > 0).all()):
         raise ValueError(f"noise_var={noise_var!r} must be positive")
-
-
-def _check_sequence(x: Tensor, y: Tensor) -> None:
-    if len(x) == 0 or len(x) != len(y):
-        raise ValueError(
-            f"x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)} need the same length, at least 1"
-        )

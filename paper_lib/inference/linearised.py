@@ -36,6 +36,12 @@ POINTS_AT_ONCE = 8
 FLOATS_AT_ONCE = 2**26
 """Gradients in pre-activations that are kept at a time: of CifarNet those of about 800 rows of a point."""
 
+VECTORS_AT_ONCE = 512
+"""Flat points whose curvature is summed at a time."""
+
+IMAGES_AT_ONCE = 64
+"""Images whose curvature is summed at a time."""
+
 
 def output_moments(
     mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, units: Tensor | None = None
@@ -125,9 +131,7 @@ def kernel(network: Network, params: Params, var: Params, x: Tensor, rows: Calla
     return total
 
 
-def diagonal_ggn(
-    network: Network, params: Params, x: Tensor, units: Sequence[int] | None = None, chunk: int | None = None
-) -> Params:
+def diagonal_ggn(network: Network, params: Params, x: Tensor, units: Sequence[int] | None = None) -> Params:
     r"""The diagonal of :math:`\sum_n J_n^\top (\mathrm{diag}\,p_n - p_n p_n^\top) J_n`, p the softmax probabilities.
 
     Args:
@@ -135,7 +139,6 @@ def diagonal_ggn(
         params: its parameters ``(seed, ...)``.
         x: ``(n, *shape)``, the same points for every seed.
         units: outputs that the softmax runs over; None for all of them.
-        chunk: points at a time; 512 where None, 64 of images.
 
     Returns:
         Sums over points in the shapes of ``params``.
@@ -143,7 +146,7 @@ def diagonal_ggn(
     total = tuple(torch.zeros_like(p) for p in params)
     for seed in range(params[0].shape[0]):
         one = tuple(p[seed : seed + 1] for p in params)
-        for part in x.split(chunk or (512 if x.dim() == 2 else 64)):
+        for part in x.split(VECTORS_AT_ONCE if x.dim() == 2 else IMAGES_AT_ONCE):
             inputs, groups = _backward(network, one, part, lambda f: softmax_roots(f, units))
             for deltas in groups:
                 for a, delta, weight, bias in zip(inputs, deltas, total[::2], total[1::2], strict=True):

@@ -142,7 +142,13 @@ def local_noise_shapes(widths: Sequence[int], num_samples: int, num_points: int)
     return [(num_samples, num_points, width) for width in widths[1:]]
 
 
-def local_samples(mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, noise: Sequence[Tensor]) -> Tensor:
+def local_samples(
+    mean: Sequence[Tensor],
+    var: Sequence[Tensor],
+    x: Tensor,
+    noise: Sequence[Tensor],
+    factors: Sequence[Tensor] | None = None,
+) -> Tensor:
     """Outputs under draws of each layer's pre-activations.
 
     Args:
@@ -150,6 +156,8 @@ def local_samples(mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, nois
         var: their variances.
         x: ``(seed, n, in)``.
         noise: standard normal ``(seed, sample, n or 1, out)`` for every layer.
+        factors: ``(seed, sample or 1, n or 1, out)`` for every hidden layer, of its units after the rectifier; None
+            for none.
 
     Returns:
         ``(seed, sample, n, out)``.
@@ -161,7 +169,7 @@ def local_samples(mean: Sequence[Tensor], var: Sequence[Tensor], x: Tensor, nois
         m, v = (t.view(t.shape[0], num_draws, -1, t.shape[-1]) for t in (m, v))
         h = _Perturb.apply(m, v, e, layer < last)
         if layer < last:
-            h = h.flatten(1, 2)
+            h = (h if factors is None else h * factors[layer]).flatten(1, 2)
     return h
 
 

@@ -87,14 +87,13 @@ def likelihood(network: MLP, x: Tensor, y: Tensor) -> LogDensity:
     return log_density
 
 
-def gaussian_prior(precision: float, mean: float = 0.0) -> LogDensity:
-    r"""Independent :math:`\mathcal N(m, 1/\tau)` on every entry of a position; the paper's :math:`\tau` is 10."""
+def gaussian_prior(precision: float) -> LogDensity:
+    r"""Independent :math:`\mathcal N(0, 1/\tau)` on every entry of a position; the paper's :math:`\tau` is 10."""
     within("precision", precision, 0, above=True)
 
     def log_density(theta: Tensor) -> tuple[Tensor, Tensor]:
-        offset = theta - mean
         constant = 0.5 * theta.shape[-1] * (math.log(precision) - LOG_2PI)
-        return constant - 0.5 * precision * offset.square().sum(-1, dtype=torch.float64), -precision * offset
+        return constant - 0.5 * precision * theta.square().sum(-1, dtype=torch.float64), -precision * theta
 
     return log_density
 

@@ -83,8 +83,7 @@ def update(config: HMC, state: State, acceptance: Tensor, adapt: Tensor, add: Te
         adapt: the first flag of the iteration, ``(1,)``; ``add``, ``end`` and ``done`` are the others.
     """
     averaging, count, total, total_square = state.adaptation
-    if config.adapt_step == "seed":
-        acceptance = acceptance.mean(-1, keepdim=True).expand_as(acceptance)
+    acceptance = acceptance.mean(-1, keepdim=True).expand_as(acceptance)  # a seed's chains share a step
     m, shortfall, centre, averaged = averaging.unbind(-1)
     m = m + 1
     shortfall = shortfall + (config.target_acceptance - acceptance - shortfall) / (m + T_0)

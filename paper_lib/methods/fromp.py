@@ -193,8 +193,7 @@ class FROMP:
 
     def _network(self, spec: Spec) -> Network:
         network = build(self.network, spec.input_shape, self.hidden, spec.num_units, ())
-        whole = self.dropout or self.network == "mlp"
-        return network if whole else replace(network, dropout=(0.0,) * len(network.dropout))
+        return network if self.dropout else replace(network, dropout=(0.0,) * len(network.dropout))
 
     def _remember(self, state: State, task: Task) -> State:
         """The state with a task's memorable points and its part of the curvature."""

@@ -32,7 +32,7 @@ from paper_lib import rng, training
 from paper_lib.checks import each_within, one_of, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field, sticks
-from paper_lib.inference.mean_field import VAR_FLOOR, MeanField, moments
+from paper_lib.inference.mean_field import MeanField
 from paper_lib.inference.sticks import Buffet, beta_kl, log_concrete
 from paper_lib.methods import Learned, of_task, unreported
 from paper_lib.networks import MLP, Params
@@ -115,7 +115,8 @@ class HIBNN:
         stick_prior: concentrations of the sticks before the first task, with which a / b units are on.
         child_concentration: of a layer's probabilities around the global ones; ignored by ``ibp``.
         temperature: of the masks.
-        prior_temperature: of the first task's prior; afterwards both are one.
+        prior_temperature: of the first task's prior; afterwards both are one. Where the sticks alone are paid for
+            (``structured``) the prior's masks are those of the posterior, and it must be ``temperature``.
         concrete_loc: masks lie at ``logit_pi`` (corrected), or at ``log_pi`` (as published), where a unit with pi = 1
             is as often off as on.
         mask_kl: what masks cost: the divergence of their sticks, global ones in a hierarchy (``structured``,
@@ -169,6 +170,11 @@ class HIBNN:
             raise ValueError(
                 f"hidden={self.hidden!r}: prior='hierarchical' takes two or more layers of one width; "
                 "prior='ibp' takes any"
+            )
+        if self.mask_kl == "structured" and self.prior_temperature != self.temperature:
+            raise ValueError(
+                f"prior_temperature={self.prior_temperature!r} is not temperature={self.temperature!r}: "
+                "mask_kl='structured' takes one for both; 'over_n' and 'per_point' take two"
             )
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
@@ -246,8 +252,9 @@ class HIBNN:
                 mean, log_var = mean_field.mapped(lambda p, part=part: p[part], weights)
                 local, uniform, own = noise_of.cut(noise[part, 0], len(inputs))
                 masks = buffet.masks(buffet.locations([r[part] for r in state.posterior.sticks], own)[0], uniform)
+                factors = [m.sigmoid().mean(1, keepdim=True) for m in masks]
                 x_part = inputs.expand(mean[0].shape[0], -1, -1)
-                logits = masked_samples(mean, [v.exp() for v in log_var], x_part, local, masks)
+                logits = mean_field.local_samples(mean, [v.exp() for v in log_var], x_part, local, factors)
                 logits = logits.unflatten(-1, competes.shape).masked_fill(~competes, -torch.inf)
                 log_prob = logits.log_softmax(-1)
                 rows = (part, slice(start, start + per))
@@ -305,19 +312,6 @@ class Noise:
         return [[next(parts).unflatten(-1, shape)[..., :num_points, :] for shape in group] for group in self.groups]
 
 
-def masked_samples(mean: Params, var: Params, x: Tensor, noise: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
-    """``mean_field.local_samples`` whose hidden units are multiplied by means of masks ``(seed, draw, n, unit)``."""
-    h, last = x, len(noise) - 1
-    for layer, e in enumerate(noise):
-        both = moments(h, *mean[2 * layer : 2 * layer + 2], *var[2 * layer : 2 * layer + 2])
-        draws = 1 if layer == 0 else e.shape[1]
-        m, v = (t.view(t.shape[0], draws, -1, t.shape[-1]) for t in both)
-        h = torch.addcmul(m, e, (v + VAR_FLOOR).sqrt())
-        if layer < last:
-            h = (h.relu() * masks[layer].sigmoid().mean(1, keepdim=True)).flatten(1, 2)
-    return h
-
-
 class Fit:
     """A phase's step over a task, with the tensors that it changes in place; on a CPU one seed after the other."""
 
@@ -355,7 +349,9 @@ class Fit:
                     local, uniform, own, *other = noise_of.cut(noise[part], batch_size)
                     at, betas = buffet.locations(q.sticks, own)
                     masks = buffet.masks(at, uniform)
-                    logits = masked_samples(q.weights.mean, [v.exp() for v in q.weights.log_var], x, local, masks)
+                    factors = [m.sigmoid().mean(1, keepdim=True) for m in masks]
+                    var = [v.exp() for v in q.weights.log_var]
+                    logits = mean_field.local_samples(q.weights.mean, var, x, local, factors)
                     if paid:
                         prior_at, prior_betas = buffet.locations(p.sticks, *other)
                         # A mask's own density is that of its noise, whatever the sticks: it has no gradient.

@@ -154,7 +154,7 @@ class SequentialHMC:
         return hmc.HMC(
             **{"step_size": self.step_size, "num_leapfrog": self.num_leapfrog, "num_warmup": self.num_warmup},
             **{"num_draws": self.num_draws, "thin": self.thin, "target_acceptance": self.target_acceptance},
-            **{"adapt_step": "seed" if self.adapt else None, "adapt_mass": self.adapt},
+            **{"adapt_step": self.adapt, "adapt_mass": self.adapt},
             **{"burn_reject": self.burn_reject, "include_init": self.include_init},
         )
 

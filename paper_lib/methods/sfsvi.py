@@ -9,6 +9,10 @@ Linearised at its mean it has Gaussian outputs (``inference.linearised``), and t
 with fresh context points :math:`X` every step, drawn from what was stored of each past task. The first task has made-up
 images for context and :math:`\mathcal N(0, \text{prior\_var})` for prior. What :math:`q_{t-1}` says of stored points is
 computed once a task.
+
+CifarNet's dropout differs from the authors' in two ways. They draw the masks of :math:`q_{t-1}` anew every step; here a
+stored point keeps one for the task, so that the divergence is not 0 at :math:`q_t = q_{t-1}`. And their draws of the
+last layer have a mask each, where the draws of a step share one here.
 """
 
 from __future__ import annotations
@@ -77,7 +81,7 @@ class SFSVI:
         num_samples_predict: draws that a prediction averages over.
         sampling: ``lrt`` draws each layer's pre-activations, noise of its own for every point; ``weight`` the weights,
             as the authors do.
-        average: predictions average ``probabilities`` over draws, or ``logits`` as the authors' do.
+        average: predictions average ``probabilities`` over draws, as all methods' here, or ``logits``, as theirs.
         prior_var: variance of every output under the first task's prior.
         init_log_var: bounds of the uniform log variances that training begins at.
         num_context: context points a step of a task, so many of each past one; in the first so many in all.

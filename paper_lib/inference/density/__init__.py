@@ -22,8 +22,8 @@ from paper_lib.inference.density import em, flow, gmm
 from paper_lib.inference.density.flow import Flow, FlowSettings, published_flow
 from paper_lib.inference.density.gmm import GMM
 
-__all__ = ["GMM", "Flow", "FlowSettings", "GMMSettings", "Verdict", "fit", "gaussian", "isotropic", "judge"]
-__all__ += ["num_fitted", "passes", "published_flow", "published_gmm"]
+__all__ = ["GMM", "Flow", "FlowSettings", "GMMSettings", "Verdict", "fit", "isotropic", "judge"]
+__all__ += ["num_fitted", "passes", "published_flow"]
 
 HELD_OUT = 0.25
 """Share of chains or rows that components are chosen and training is stopped on."""
@@ -66,16 +66,6 @@ class GMMSettings:
         for name, bound in least.items():
             if getattr(self, name) is not None:
                 within(name, getattr(self, name), bound)
-
-
-def gaussian(**changes) -> GMMSettings:
-    """A single Gaussian of full covariance."""
-    return GMMSettings(**{"max_components": 1, **changes})
-
-
-def published_gmm(**changes) -> GMMSettings:
-    """The release's mixture. Source: Kessler et al. 2023, App. D, and the released code."""
-    return GMMSettings(**{"regularisation": "floor", "holdout": "rows", "final_rows": 3750, **changes})
 
 
 def isotropic(
