@@ -11,9 +11,9 @@
 #
 # :::{admonition} Answer
 # :class: tip
-# **The paper:** on Split-MNIST ProtoCL reaches 93.73 ± 1.05 %, VCL with a coreset 52.98 ± 18.56 %, and VCL without one 33.01 ± 0.08 % (Table 1).\
-# **Here:** with the paper's 50 epochs of ProtoCL, final accuracies of {glue:text}`final_protocl_paper_epochs:.1f`, {glue:text}`final_vcl_coreset:.1f` and {glue:text}`final_vcl_single_head:.1f` %, triangle means of {glue:text}`triangle_protocl_paper_epochs:.1f`, {glue:text}`triangle_vcl_coreset:.1f` and {glue:text}`triangle_vcl_single_head:.1f` % (10 seeds).\
-# **Verdict:** ProtoCL, {glue:text}`verdict_protocl` (as a triangle mean); VCL with a coreset, {glue:text}`verdict_vcl_coreset`; VCL, {glue:text}`verdict_vcl_single_head`. Replay of the same memory, which the tables lack, ends at {glue:text}`final_replay:.1f` %; it was tuned, VCL was not.
+# **The paper:** ProtoCL is on par with or better than S-FSVI, on Split-MNIST with 93.73 ± 1.05 against 92.94 ± 0.17 %, and far above VCL with a coreset, 52.98 ± 18.56 % (Table 1).\
+# **Here:** S-FSVI ends at {glue:text}`final_sfsvi:.1f` % (n = {glue:text}`n_sfsvi`), ProtoCL at {glue:text}`final_protocl:.1f` % tuned and at {glue:text}`final_protocl_paper_epochs:.1f` % with the paper's 50 epochs, VCL with a coreset at {glue:text}`final_vcl_coreset:.1f` %. ProtoCL's number is met by its triangle mean, {glue:text}`triangle_protocl_paper_epochs:.1f` %.\
+# **Verdict:** on par with S-FSVI, {glue:text}`verdict_ranking`; ProtoCL's number, {glue:text}`verdict_protocl`; S-FSVI's, {glue:text}`verdict_sfsvi`; VCL's with a coreset, {glue:text}`verdict_vcl_coreset`. Replay of the same memory, which the tables lack, ends at {glue:text}`final_replay:.1f` %; it was tuned, S-FSVI and VCL were not.
 # :::
 #
 # **Question.** Which learner still knows all classes after the last task? Tables 1 and 2 of
@@ -128,28 +128,27 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 #
 # **FROMP agrees on Split-MNIST, as a triangle mean.** Its triangle mean is {glue:text}`triangle_fromp:.1f` %, for a printed
 # 84.40 ± 0.00. Its final accuracy is {glue:text}`final_fromp:.1f` %. If these runs are like the paper's, the table sets
-# triangle means of ProtoCL and FROMP beside a final accuracy of S-FSVI. That is inferred: no released script tells. On Split-FMNIST FROMP does not agree: the printed number is 68.54 ± 0.00, the triangle
+# triangle means of ProtoCL and FROMP beside a final accuracy of S-FSVI. That is inferred: no released script tells. Memorable
+# points are those of its authors, and not random. On Split-FMNIST FROMP does not agree: the printed number is 68.54 ± 0.00, the triangle
 # mean {glue:text}`triangle_fromp_fmnist:.1f` % and the final accuracy {glue:text}`final_fromp_fmnist:.1f` %.
 #
-# **S-FSVI is near its printed number, as a final accuracy.** S-FSVI ends at {glue:text}`final_sfsvi:.1f` % on
-# Split-MNIST (n = {glue:text}`n_sfsvi`), where the paper prints 92.94 and its authors report 92.87. ProtoCL's printed
-# 93.73 fits a triangle mean. If these few seeds speak for the paper's, the two printed numbers are not of one metric.
+# **On Split-MNIST S-FSVI is near its printed number as a final accuracy.** It ends at {glue:text}`final_sfsvi:.1f` %
+# (n = {glue:text}`n_sfsvi`), where the paper prints 92.94 and its authors report 92.87; its triangle mean is
+# {glue:text}`triangle_sfsvi:.1f` %. ProtoCL's printed 93.73 fits a triangle mean. So Table 1 seems to set two metrics side
+# by side. By final accuracy tuned ProtoCL less S-FSVI is
+# {glue:text}`protocl_over_sfsvi_split_mnist` points on the same seeds (layers of 200 and of 256).
 #
-# In final accuracy S-FSVI has {glue:text}`final_sfsvi:.1f` % (n = {glue:text}`n_sfsvi`, two layers of 256) and ProtoCL
-# {glue:text}`final_protocl:.1f` % (n = 10, two of 200). Their
-# triangle means are {glue:text}`triangle_sfsvi:.1f` and {glue:text}`triangle_protocl:.1f` %. Calibrated, ProtoCL has
-# {glue:text}`final_protocl_calibrated:.1f` and {glue:text}`triangle_protocl_calibrated:.1f` %
-# ({doc}`/notebooks/protocl`).
+# **On Split-FMNIST it is near its printed number as a triangle mean**, {glue:text}`triangle_sfsvi_fmnist:.1f` %, for a
+# printed 80.55 ± 0.41; it ends at {glue:text}`final_sfsvi_fmnist:.1f` % (n = {glue:text}`n_sfsvi_fmnist`). Tuned ProtoCL's
+# final accuracy less S-FSVI's is {glue:text}`protocl_over_sfsvi_split_fmnist` points.
 #
-# **On Split-FMNIST S-FSVI is near its printed number as a triangle mean.** Its triangle mean is
-# {glue:text}`triangle_sfsvi_fmnist:.1f` % and its final accuracy {glue:text}`final_sfsvi_fmnist:.1f` % (n =
-# {glue:text}`n_sfsvi_fmnist`), for a printed 80.55 ± 0.41. On Split-MNIST it was the final accuracy. Whether the
-# two printed numbers are of one metric, so few seeds do not tell. Calibrated, ProtoCL is above it by both:
-# {glue:text}`triangle_protocl_calibrated_fmnist:.1f` and {glue:text}`final_protocl_calibrated_fmnist:.1f` %.
+# Calibrated, ProtoCL has {glue:text}`final_protocl_calibrated:.1f` and {glue:text}`final_protocl_calibrated_fmnist:.1f` %
+# on the two sets ({doc}`/notebooks/protocl`). S-FSVI was not tuned.
 #
 # **HIBNN is not comparable.** Its runs are reduced: 3 seeds and 100 of 1,000 epochs, at ten times the learning rate. The
 # network is that of its code, one layer of 100. They end at {glue:text}`final_hibnn:.1f` % on Split-MNIST and
-# {glue:text}`final_hibnn_fmnist:.1f` % on Split-FMNIST, for a printed 85.50 ± 3.20 and 43.70 ± 20.21. HIBNN has a head a
+# {glue:text}`final_hibnn_fmnist:.1f` % on Split-FMNIST, for a printed 85.50 ± 3.20 and 43.70 ± 20.21. Its objective is not
+# the code's: masks cost the divergence of their sticks alone. HIBNN has a head a
 # task and must choose one. Here it chooses for each test point; its code chooses once for all test points of a task
 # ({doc}`/notebooks/release_audit`). Two layers of 200 at the code's rate were tried first, on one seed of Split-MNIST whose
 # test score was seen; their objective was far from rest. The rate was then chosen by that objective.
@@ -161,7 +160,8 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 # {glue:text}`triangle_replay_cifar10:.1f`, {glue:text}`triangle_protocl_cifar10:.1f`,
 # {glue:text}`triangle_sfsvi_cifar10:.1f` and {glue:text}`triangle_fromp_cifar10:.1f` %. The paper prints 55.81 for ProtoCL,
 # 50.85 for S-FSVI and 48.92 ± 10.86 for FROMP. So S-FSVI's final accuracy is near its printed number, and ProtoCL is below
-# its own by both metrics and below S-FSVI, where the paper has it above. One seed settles no order. More passes do not help
+# its own by both metrics and below S-FSVI, where the paper has it above. One seed settles no order, and
+# S-FSVI's dropout is not quite its authors' (`paper_lib/methods/sfsvi.py`). More passes do not help
 # ProtoCL and replay here: with 10 epochs they have {glue:text}`final_protocl_cifar10_short:.1f` and
 # {glue:text}`final_replay_cifar10_short:.1f` %, and triangle means of {glue:text}`triangle_protocl_cifar10_short:.1f` and
 # {glue:text}`triangle_replay_cifar10_short:.1f` %.

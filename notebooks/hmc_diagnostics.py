@@ -59,7 +59,7 @@ toy_points: int = None  # training points a blob, None for the preset's
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The quick run, by task; dots are medians over seeds, whiskers their range. Upper row, the gates dashed: ESS should lie above its line and R-hat below. Lower left: accuracy on the task just learned of HMC's draws (open marks) and of the density's draws (filled). A few hundred iterations of four chains converge nowhere.", "name": "fig-diagnostics-live"}, "image": {"alt": "Four panels by task. ESS of log density lies below the dashed line at 400 and R-hat above the line at 1.01 throughout. Under the fitted density HMC's draws are nearly all right on the task just learned; those of the exact recursion fall to about 70 percent on task 4; the density's draws lie lowest. The mixture has one component."}}
 selection = from_notebook(hmc_diagnostics.LIVE, globals())
 table = sweep.run(selection)
-plots.diagnostics(hmc_diagnostics.told(table), MAX_RHAT, MIN_ESS)
+plots.diagnostics(hmc_diagnostics.reported_by_task(table), MAX_RHAT, MIN_ESS)
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Accuracy and negative log-likelihood on each task just learned, predicted by more and more draws of one chain a seed, as in Figures A4 and A6. The paper reads flat lines as convergence, which they do not show: a chain that stays in one place has flat lines too.", "name": "fig-diagnostics-traces"}, "image": {"alt": "Two columns for two rows, two panels each: accuracy above, negative log-likelihood below, against draws of one chain on a logarithmic axis, a line a seed and task. Most lines are nearly flat after some ten draws, at levels that differ between tasks; under the exact recursion task 5 still moves at the end."}}
 plots.traces(hmc_draws.live_traces(selection))
@@ -92,7 +92,7 @@ Table(
 )
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Figure A5 from the stored runs on Pan et al.'s set, with the gates dashed. ESS is that of the log density, where the paper has a mean over weights. Lower left: accuracy on the task just learned of HMC's draws (open marks) and of the fitted density's (filled).", "name": "fig-diagnostics-stored"}, "image": {"alt": "Four panels by task from the stored runs: ESS and R-hat of log density with their thresholds dashed, accuracy on the task just learned of HMC's draws and of the fitted density's draws, and the number of components."}}
-plots.diagnostics(hmc_diagnostics.told(hmc_diagnostics.stored("toy_pan")), MAX_RHAT, MIN_ESS)
+plots.diagnostics(hmc_diagnostics.reported_by_task(hmc_diagnostics.stored("toy_pan")), MAX_RHAT, MIN_ESS)
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Figure A6 from the stored runs, one chain a seed: thin lines are seeds, thick ones their median. Lines that are flat do not show convergence; the gates above do.", "name": "fig-diagnostics-stored-traces"}, "image": {"alt": "Accuracy and negative log-likelihood against draws of one chain on a logarithmic axis, a line a seed and task and a thick median, from the stored runs with the paper's settings and, where they were run, with adaptation."}}
 plots.traces(hmc_draws.stored_traces("toy_pan", ("hmc", "hmc_adapted")))

@@ -37,7 +37,7 @@ from paper_lib.notebook import Table, from_notebook
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Both toy sets, 80 points a blob. A task has one blob of class 0 (rings) and one of class 1 (squares), and all tasks share two outputs. The best classifier that is not told the task errs on the overlaps alone.", "name": "fig-hmc-toys"}, "image": {"alt": "Two scatter plots. Left: ten elongated blobs of five tasks side by side from left to right, circles of class 0 and squares of class 1, some overlapping. Right: ten round blobs on a circle, well apart."}}
 plots.toy_sets(
-    {paper.DATASETS[name]: hmc_draws.points(name, 80) for name in hmc_sequential.BLOBS}, hmc_sequential.best()
+    {paper.LABELS[name]: hmc_draws.points(name, 80) for name in hmc_sequential.BLOBS}, hmc_sequential.bayes_accuracies()
 )
 
 # %% tags=["parameters"]

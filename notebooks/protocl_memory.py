@@ -49,7 +49,7 @@ replay_weight: float = None  # weight of a memory point's loss, if not the prese
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The quick run on digits. Two points a task bring back about half of what is forgotten, ten a task most of the rest. Prototypes and plain replay gain alike.", "name": "fig-memory-live"}, "image": {"alt": "Final accuracy and triangle mean on digits against 0, 10, 50 and 250 points of memory. All four curves of ProtoCL and replay rise steeply at first and then level off: from near 20 percent final accuracy without memory to above 90 with 250 points."}}
 selection = from_notebook(protocl_memory.LIVE, globals())
 sizes = from_notebook(protocl_memory.Sizes, globals())
-plots.memory_curves({paper.DATASETS[selection.dataset]: protocl_memory.run(selection, sizes)}, sizes.totals)
+plots.memory_curves({paper.LABELS[selection.dataset]: protocl_memory.run(selection, sizes)}, sizes.totals)
 
 # %% [markdown]
 # ## At the paper's scale

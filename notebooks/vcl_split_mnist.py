@@ -58,7 +58,7 @@ coreset_per_task: int = None  # points that rows with a coreset keep of each tas
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The quick run on digits. With one head SGD and VCL end within a few points of one another, and far below joint training. With a head a task, and told the task, both end above joint training, which has one head.", "name": "fig-vcl-live"}, "image": {"alt": "Final accuracy and triangle mean of five learners on digits as dots. SGD and VCL with one head lie at 84 and 81 percent; both with a head a task and joint training lie between 96 and 99."}}
 selection = from_notebook(vcl_split_mnist.LIVE, globals())
 table = sweep.run(selection)
-plots.scores({paper.DATASETS[selection.dataset]: tables.comparison(table, (), selection.rows)})
+plots.scores({paper.LABELS[selection.dataset]: tables.comparison(table, (), selection.rows)})
 
 # %% [markdown]
 # ## At the paper's scale

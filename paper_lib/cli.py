@@ -358,7 +358,7 @@ def _results(options: argparse.Namespace) -> int:
         commands = [left.command for one in wholes if (left := one.missing())]
         print("\n".join(commands) or "the tables hold all of that kind that plans/paper.py asks for")
         return 0
-    parts = [runs.stored(name) for name in runs.tables()]
+    parts = [runs.stored(name) for name in runs.table_names()]
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=runs.COLUMNS)
     for name, value in values.items():
         table = table[table[name].isin(plan.alternatives(name, value))]

@@ -8,7 +8,7 @@ from torch import Tensor
 from paper_lib.memory import Memory
 
 
-def stored(memory: Memory, count: int, steps: int, stream: torch.Generator) -> Tensor:
+def from_memory(memory: Memory, count: int, steps: int, stream: torch.Generator) -> Tensor:
     """Places in memory, ``count`` of every past task without replacement, ``(step, task * count)``.
 
     Args:

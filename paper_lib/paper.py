@@ -13,12 +13,10 @@ import pandas as pd
 
 from paper_lib import metrics, sweep, tables
 from paper_lib.checks import one_of
-from paper_lib.data.stream import LABELS as DATASETS
+from paper_lib.data.stream import LABELS
 from paper_lib.rows import MNISTS, ROWS, TOYS
 from paper_lib.sweep import Selection, replace
-from paper_lib.tables import Claim, Judgement, Printed
-
-SEEDS = 10
+from paper_lib.tables import SEEDS, Claim, Judgement, Printed
 
 PRINTED = (
     Printed("Table 1", "vcl_single_head", "split_mnist", 33.01, 0.08),
@@ -125,7 +123,7 @@ def _number(p: Printed) -> Claim:
         numbers += "; ± 0.00 taken as printed (R3)" * (p.margin == 0)
         return Judgement(line.verdict, f"{numbers}; {line.words}" + (f" ({label(best)})" if best != p.row else ""))
 
-    name = f"{label(p.row)} on {DATASETS[p.dataset]}"
+    name = f"{label(p.row)} on {LABELS[p.dataset]}"
     says = f"{name}: {p.value:.2f} ± {p.margin:.2f} %"
     chapter = "protocl" if p.row.startswith("protocl") else "class_incremental"
     return Claim(name, p.exhibit, says, chapter, judge, tuple(_there(p.dataset, rows)))
@@ -182,7 +180,7 @@ def _ranking(table: pd.DataFrame) -> Judgement:
     for dataset, part in table.groupby("dataset", observed=True):
         best = max(("protocl", "protocl_paper_epochs"), key=lambda r: tables.by_seed(part)[r].mean())
         found[dataset] = tables.paired(part, best, "sfsvi")
-    numbers = "; ".join(f"{DATASETS[d]}: {interval(f)}" for d, f in found.items())
+    numbers = "; ".join(f"{LABELS[d]}: {interval(f)}" for d, f in found.items())
     if (fewest := min(f.n for f in found.values())) < SEEDS:
         return Judgement("not comparable", f"reduced: {fewest} seeds; ProtoCL over S-FSVI, final accuracy: {numbers}")
     good = all(f.upper >= 0 for f in found.values())
@@ -199,7 +197,7 @@ def _ranking_on_cifar(table: pd.DataFrame) -> Judgement:
         better.append(found is not None and found.lower > 0)
         fewest = min(fewest, len(gains))
         of = " with an eighth of the epochs" * bool((part["changes"] != "").any())
-        words.append(f"{DATASETS[dataset]}{of}: {interval(found) if found else f'{gains.mean():+.1f}'}")
+        words.append(f"{LABELS[dataset]}{of}: {interval(found) if found else f'{gains.mean():+.1f}'}")
     numbers = f"ProtoCL over S-FSVI, final accuracy: {'; '.join(words)}"
     if fewest < SEEDS:
         return Judgement("not comparable", f"reduced: {fewest} seed{'s' * (fewest > 1)}; {numbers}")
@@ -269,7 +267,7 @@ def _seconds(table: pd.DataFrame) -> Judgement:
     """Whether ProtoCL with the paper's epochs trains more than twice as fast as S-FSVI, here without a GPU."""
     found = seconds_beside_sfsvi(table)
     words = (
-        f"on {DATASETS[dataset]} S-FSVI {other:.0f} s a seed, ProtoCL {mine:.0f} s, a factor of {other / mine:.2g}"
+        f"on {LABELS[dataset]} S-FSVI {other:.0f} s a seed, ProtoCL {mine:.0f} s, a factor of {other / mine:.2g}"
         for dataset, (other, mine) in found.items()
     )
     printed = SECONDS["sfsvi", "split_cifar10"][0] / SECONDS["protocl", "split_cifar10"][0]

@@ -6,7 +6,7 @@ A notebook shows the Figure that its cell's last line returns. Nothing here trai
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -68,9 +68,9 @@ def change_point_fit(curves: Sequence, data: Sequence[tuple[np.ndarray, np.ndarr
         data: training points of each task, ``x`` and ``y`` ``(n,)``.
     """
     figure, axes = card(2, 2, height=5.0, sharex=True, sharey=True)
-    names = {"line": "line", "experts": "experts"}
+    names = ("line", "experts")
     for curve in curves:
-        row, column = list(names).index(curve.model), curve.task_trained - 1
+        row, column = names.index(curve.model), curve.task_trained - 1
         ax = axes[row, column]
         for task, (x, y) in enumerate(data[: curve.task_trained]):
             ax.plot(
@@ -86,7 +86,7 @@ def change_point_fit(curves: Sequence, data: Sequence[tuple[np.ndarray, np.ndarr
         )
         ax.plot(curve.x, curve.mean, color=BLACK, label="predictive mean")
         ax.plot(curve.x, 1 - np.abs(curve.x), ":", color=GREY, label="noise-free truth")
-        ax.set_title(f"{names[curve.model]}, after task {curve.task_trained}")
+        ax.set_title(f"{curve.model}, after task {curve.task_trained}")
     for ax in axes[-1]:
         ax.set_xlabel("input x")
     for ax in axes[:, 0]:
@@ -218,7 +218,7 @@ def accuracy_over_tasks(curves: Mapping[str, np.ndarray]) -> Figure:
     ax = axes[0, 0]
     draw_accuracy(ax, curves)
     ax.set_ylabel("average accuracy $P_k$ (%)")
-    ax.set_title(f"mean ± sd over {_seeds(curves)}")
+    ax.set_title(f"mean ± sd over {seeds_in_words(map(len, curves.values()))}")
     legend_below(figure, ax, 2)
     return figure
 
@@ -233,7 +233,7 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: 
     figure, axes = card(1, len(panels), height=5.0, sharey=not own_scales)
     for ax, (title, curves) in zip(axes[0], panels.items(), strict=True):
         draw_accuracy(ax, curves)
-        ax.set_title(f"{title},\nmean ± sd over {_seeds(curves)}")
+        ax.set_title(f"{title},\nmean ± sd over {seeds_in_words(map(len, curves.values()))}")
         if own_scales:
             lowest = min((v.mean(0) - _sd(v)).min() for v in curves.values())
             ax.set_ylim(10 * np.floor(10 * max(lowest, 0)), 101)
@@ -260,15 +260,16 @@ def _sd(values: np.ndarray) -> np.ndarray:
     return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
 
 
-def _within(mean: Any, spread: Any, lowest: float = 0.0, highest: float = 100.0) -> np.ndarray:
+def _within(mean: Any, spread: Any, lowest: float = 0.0) -> np.ndarray:
     """Lengths of the whiskers below and above, cut where the axis of a percentage ends."""
     mean, spread = np.asarray(mean, dtype=float), np.nan_to_num(np.asarray(spread, dtype=float))
-    return np.stack([mean - np.clip(mean - spread, lowest, None), np.clip(mean + spread, None, highest) - mean])
+    return np.stack([mean - np.clip(mean - spread, lowest, None), np.clip(mean + spread, None, 100.0) - mean])
 
 
-def _seeds(curves: Mapping[str, np.ndarray]) -> str:
-    counts = sorted({len(values) for values in curves.values()})
-    return f"{' or '.join(map(str, counts))} seed{'s' if counts != [1] else ''}"
+def seeds_in_words(counts: Iterable[int]) -> str:
+    """How many seeds the rows of a figure have."""
+    counts = sorted(set(counts))
+    return f"{' or '.join(f'{n:.0f}' for n in counts)} seed{'s' * (counts != [1])}"
 
 
 def scores(panels: Mapping[str, pd.DataFrame]) -> Figure:
@@ -287,9 +288,7 @@ def scores(panels: Mapping[str, pd.DataFrame]) -> Figure:
     for ax, (title, lines) in zip(axes[0], panels.items(), strict=True):
         lowest = np.nan_to_num(lines[["final", "triangle"]].min().min())
         left = 10 * np.floor(lowest / 10 - 0.2) if lowest > 50 else 0
-        counts = sorted(set(lines.n))
-        seeds = f"{' or '.join(f'{n:.0f}' for n in counts)} seed{'s' * (counts != [1])}"
-        ax.set_title(f"{title},{' ' if len(panels) == 1 else chr(10)}{seeds}")
+        ax.set_title(f"{title},{' ' if len(panels) == 1 else chr(10)}{seeds_in_words(lines.n)}")
         for name, line in lines.iterrows():
             _draw_scores(ax, place[name], line, ROWS[name].style.colour)
             if len(panels) == 1:
@@ -366,7 +365,7 @@ def accuracy_matrices(matrices: Mapping[str, np.ndarray]) -> Figure:
                 value = mean[trained, tested]
                 shade = "white" if value < 60 else "black"
                 ax.text(tested + 1, trained + 1, f"{value:.0f}", ha="center", va="center", color=shade)
-        ax.set_title(narrow(f"{ROWS[name].style.label}, {_seeds({name: values})}", 28))
+        ax.set_title(narrow(f"{ROWS[name].style.label}, {seeds_in_words([len(values)])}", 28))
         ax.set_xticks(range(1, num_tasks + 1))
         ax.set_yticks(range(1, num_tasks + 1))
     for ax in axes[:, 0]:
@@ -443,9 +442,8 @@ def memory_curves(
                 at, ends = [place[t] for t in by.mean().index], _within(by.mean(), by.std())
                 style = {"color": colour, "marker": marker, "ls": line, "mfc": face, "ms": 5, "capsize": 3}
                 ax.errorbar(at, by.mean(), ends, label=f"{label}, {words}", **style)
-        counts = sorted(set(lines.groupby(["row", "total"]).seed.nunique()))
-        seeds = f"{' or '.join(map(str, counts))} seed{'s' * (counts != [1])}"
-        ax.set_title(f"{title}, mean ± sd of {seeds}" if counts else f"{title}, not run yet")
+        counts = lines.groupby(["row", "total"]).seed.nunique()
+        ax.set_title(f"{title}, mean ± sd of {seeds_in_words(counts)}" if len(counts) else f"{title}, not run yet")
         ax.set_xticks(list(place.values()), [f"{total:,}" for total in place])
         ax.set(ylabel="accuracy (%)", ylim=(0, 101), xlim=(-0.5, len(place) - 0.5))
         ax.grid(axis="y", alpha=0.3)
@@ -645,7 +643,7 @@ def task_imbalance(scores: pd.DataFrame) -> Figure:
             for ax, measured, lowest in ((left, "forgetting", -100), (right, "task_2", 0)):
                 mean = 100 * by[measured].mean()
                 sd = 100 * by[measured].std() if num_seeds > 1 else 0 * mean
-                ends = [mean - (mean - sd).clip(lower=lowest), (mean + sd).clip(upper=100) - mean]
+                ends = _within(mean, sd, lowest)
                 ratio = mean.index * 1.06 ** (place - 1)
                 ax.errorbar(ratio, mean, ends, marker=marker, ms=5, capsize=3, color=colour, label=name)
         left.axhline(0, color=GREY, ls="--", lw=1, label="nothing forgotten")

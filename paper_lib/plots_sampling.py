@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
-from paper_lib.plots import BLACK, GREY, TASK_COLOURS, card, draw_accuracy, legend_below, narrow
+from paper_lib.plots import BLACK, GREY, TASK_COLOURS, card, draw_accuracy, legend_below, narrow, seeds_in_words
 from paper_lib.rows import ROWS, VERMILION
 
 FAR = 40.0
@@ -54,8 +54,7 @@ def accuracy(curves: Mapping[str, NDArray], notes: Mapping[str, str], best: floa
     low = min(float((c.mean(0) - c.std(0)).min()) for c in curves.values())
     ax.set_ylim(10 * np.floor(10 * max(low - 0.02, 0)), 102)
     ax.set_ylabel("accuracy, tasks so far, $P_k$ (%)")
-    counts = sorted({len(c) for c in curves.values()})
-    ax.set_title(f"mean ± sd over {' or '.join(map(str, counts))} seed{'s' * (counts != [1])}")
+    ax.set_title(f"mean ± sd over {seeds_in_words(map(len, curves.values()))}")
     handles, labels = ax.get_legend_handles_labels()
     by_label = {ROWS[row].style.label: f"{ROWS[row].style.label}\n({words})" for row, words in notes.items()}
     figure.legend(

@@ -362,7 +362,7 @@ def tidy(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
-def tables() -> list[str]:
+def table_names() -> list[str]:
     """Names of the committed tables."""
     return sorted(path.stem for path in RESULTS.glob("*.csv"))
 

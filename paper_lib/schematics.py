@@ -122,12 +122,8 @@ def filtering_model() -> Figure:
     return figure
 
 
-def protocl_model(seed: int = 0) -> Figure:
-    """Figure 6: ProtoCL's generative model beside its embedding space.
-
-    Args:
-        seed: of the points drawn in the embedding space.
-    """
+def protocl_model() -> Figure:
+    """Figure 6: ProtoCL's generative model beside its embedding space."""
     figure, axes = card(2, 1, height=8.2)
     left, right = axes[:, 0]
     blank(left, (-1.5, 5.3), (-3.5, 4.2))
@@ -161,7 +157,7 @@ def protocl_model(seed: int = 0) -> Figure:
     left.text(1.75, 4.0, "generative model", ha="center", va="center", weight="bold")
 
     blank(right, (-3.4, 3.4), (-4.9, 3.6))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     test = np.array([0.35, 0.35])
     prototypes = (((-1.8, 1.5), 0.30, 40), ((1.7, 1.6), 0.42, 14), ((0.1, -1.6), 0.62, 5))
     for label, ((mean, uncertainty, n), colour, marker) in enumerate(
@@ -240,7 +236,7 @@ def scenarios(
     return figure
 
 
-def hmc_propagation(num_tasks: int = 3, num_draws: int = 400, seed: int = 0) -> Figure:
+def hmc_propagation(num_tasks: int = 3) -> Figure:
     """Figure 2: sample the posterior under the current prior, fit a density to the draws, make it the next prior.
 
     The example has two weights and is computed: task t observes a noisy product or sum of them, draws come from the
@@ -248,8 +244,6 @@ def hmc_propagation(num_tasks: int = 3, num_draws: int = 400, seed: int = 0) -> 
 
     Args:
         num_tasks: rows, from the prior on the left to draws from the posterior on the right.
-        num_draws: draws from each posterior.
-        seed: of the draws.
     """
     from sklearn.mixture import GaussianMixture
 
@@ -265,7 +259,7 @@ def hmc_propagation(num_tasks: int = 3, num_draws: int = 400, seed: int = 0) -> 
     across, down = 11.5, -8.6  # from a panel's centre to the next one's, in units of a weight
     x_range, y_range = (-3.9, across + 3.3), (down * (num_tasks - 1) - 4.0, 4.4)
     figure, ax = canvas(5.0, 5.0 * (y_range[1] - y_range[0]) / (x_range[1] - x_range[0]), x_range, y_range)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     blues = LinearSegmentedColormap.from_list("prior", ["white", SKY, BLUE])
     log_prior = -0.5 * (grid**2).sum(1)
     for task in range(num_tasks):
@@ -274,10 +268,10 @@ def hmc_propagation(num_tasks: int = 3, num_draws: int = 400, seed: int = 0) -> 
         ax.contourf(side, y + side, density, levels=[0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0], cmap=blues)
         log_posterior = log_prior + likelihoods[task](grid)
         weight = np.exp(log_posterior - log_posterior.max())
-        draws = grid[rng.choice(len(grid), num_draws, p=weight / weight.sum())]
+        draws = grid[rng.choice(len(grid), 400, p=weight / weight.sum())]
         shown = draws + rng.uniform(-0.025, 0.025, draws.shape) + (across, y)
         ax.plot(*shown.T, ".", ms=3, color=VERMILION)
-        log_prior = GaussianMixture(4, reg_covar=1e-3, random_state=seed).fit(draws).score_samples(grid)
+        log_prior = GaussianMixture(4, reg_covar=1e-3, random_state=0).fit(draws).score_samples(grid)
 
         name = r"p(\theta)" if task == 0 else rf"\hat{{p}}_{task}(\theta)"
         data = r"\mathcal{D}_1" if task == 0 else rf"\mathcal{{D}}_{{1:{task + 1}}}"

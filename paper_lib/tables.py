@@ -29,7 +29,10 @@ SCORES: dict[str, Callable[[NDArray], NDArray]] = {
 }
 """Scores of accuracy matrices, one number a seed."""
 
-LARGEST_SE = 50 * math.sqrt(10 / 9) / math.sqrt(10)
+SEEDS = 10
+"""The paper's."""
+
+LARGEST_SE = 50 / math.sqrt(SEEDS - 1)
 """The largest standard error of ten accuracies between 0 and 100 %: half of them at either end. A larger ± is none."""
 
 
@@ -124,13 +127,21 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
             line = dict(zip(runs.NAMES, group, strict=False))
             _, a = _learned(one, "accuracy")
             for name, score in SCORES.items():
-                found = metrics.summarise(100 * score(a)) if len(a) else metrics.Summary(*[math.nan] * 3, 0)
+                found = _summarised(a, score)
                 line |= {name: found.mean, f"{name} sd": found.sd}
-            for name in ("nll", "ece"):
-                if len(a) and (one.metric == name).any():
-                    line[name] = float(metrics.final_accuracy(_learned(one, name)[1]).mean())
-            lines.append(line | {"n": len(a), "diverged": one.seed.nunique() - len(a)})
+            lines.append(line | _at_the_end(one) | {"n": len(a), "diverged": one.seed.nunique() - len(a)})
     return pd.DataFrame(lines)
+
+
+def _summarised(a: NDArray, score: Callable[[NDArray], NDArray]) -> metrics.Summary:
+    """A score of accuracy matrices over seeds, percent; not numbers where there is no seed."""
+    return metrics.summarise(100 * score(a)) if len(a) else metrics.Summary(*[math.nan] * 3, 0)
+
+
+def _at_the_end(part: pd.DataFrame) -> dict[str, float]:
+    """Mean NLL and ECE after the last task, of what has them."""
+    there = {name: _learned(part, name)[1] for name in ("nll", "ece") if (part.metric == name).any()}
+    return {name: float(metrics.final_accuracy(a).mean()) for name, a in there.items() if len(a)}
 
 
 # --- beside the paper
@@ -173,7 +184,7 @@ VERDICTS = ("reproduced", "with a caveat", "not reproduced", "not comparable", "
 
 
 def comparison(
-    table: pd.DataFrame, printed: Iterable[Printed], rows: Sequence[str], num_seeds: int = 10
+    table: pd.DataFrame, printed: Iterable[Printed], rows: Sequence[str], num_seeds: int = SEEDS
 ) -> pd.DataFrame:
     """The paper's numbers beside stored runs of one data set.
 
@@ -197,17 +208,11 @@ def comparison(
         if name in found:
             part = found[name]
             _, a = _learned(part, "accuracy")
-            triangle, final = (
-                metrics.summarise(100 * SCORES[s](a)) if len(a) else metrics.Summary(*[math.nan] * 3, 0)
-                for s in ("triangle_mean", "final_accuracy")
-            )
+            triangle, final = (_summarised(a, SCORES[s]) for s in ("triangle_mean", "final_accuracy"))
             for word, s in (("triangle", triangle), ("final", final)):
-                z = (s.mean - paper.value) / np.hypot(paper.margin / math.sqrt(num_seeds), s.se)
+                z = _z(paper, s, num_seeds)
                 line |= {word: s.mean, f"{word} sd": s.sd, f"{word} se": s.se, f"{word} z": z}
-            line |= {"n": len(a), "diverged": part.seed.nunique() - len(a)} | costs(part)
-            for metric in ("nll", "ece"):
-                if len(a) and (part.metric == metric).any():
-                    line[metric] = float(metrics.final_accuracy(_learned(part, metric)[1]).mean())
+            line |= {"n": len(a), "diverged": part.seed.nunique() - len(a)} | costs(part) | _at_the_end(part)
             judged = judge_number(paper, triangle, final, epochs_of(part), num_seeds)
         else:
             judged = Judgement("open", "not run")
@@ -215,8 +220,13 @@ def comparison(
     return pd.DataFrame.from_dict(lines, orient="index").rename_axis(index="row")
 
 
+def _z(paper: Printed, found: metrics.Summary, num_seeds: int) -> float:
+    """The gap in standard errors of the difference, the paper's ± read as a standard deviation over its seeds."""
+    return (found.mean - paper.value) / np.hypot(paper.margin / math.sqrt(num_seeds), found.se)
+
+
 def judge_number(
-    paper: Printed, triangle: metrics.Summary, final: metrics.Summary, epochs: float | None, num_seeds: int = 10
+    paper: Printed, triangle: metrics.Summary, final: metrics.Summary, epochs: float | None, num_seeds: int = SEEDS
 ) -> Judgement:
     """Whether runs reproduce a printed number, by both readings of its ± and of its metric.
 
@@ -238,7 +248,7 @@ def judge_number(
     readings = [("", final), (" as a triangle mean", triangle)]
     words = []
     for name, s in readings:
-        z = (s.mean - paper.value) / np.hypot(paper.margin / math.sqrt(num_seeds), s.se)
+        z = _z(paper, s, num_seeds)
         within = abs(s.mean - paper.value) <= paper.margin + 2 * s.se
         if within and abs(z) <= 2:
             return Judgement("with a caveat" if name else "reproduced", f"reproduced{name}")
@@ -422,10 +432,10 @@ def source(table: pd.DataFrame) -> str:
     scenario = told["scenario"][0] if len(told["scenario"]) == 1 else None  # several: each row's own
     rows = tuple(name for name in ROWS if name in set(table["row"]))
     selection = Selection(dataset, scenario, preset, split, tuple(map(int, told["seed"])), rows=rows)
-    return f"`{command(selection)}`\n{provenance_of(table)}"
+    return f"`{command(selection)}`\n{provenance_in_words(table)}"
 
 
-def provenance_of(table: pd.DataFrame) -> str:
+def provenance_in_words(table: pd.DataFrame) -> str:
     """Where stored runs of one data set come from, in words: seeds, commits, machine, library, days.
 
     Commits of a checkout with changes that were not committed are marked with a +.

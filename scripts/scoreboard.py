@@ -100,7 +100,7 @@ def _beside() -> str:
         lines = class_incremental.comparison(dataset)
         for row, line in lines[lines["paper"].isna() & (lines.n > 0)].iterrows():
             numbers = f"{line.final:.2f} / {line.triangle:.2f}"
-            rows.append(f"| {paper.DATASETS[dataset]} | {paper.label(row)} | {numbers} | {line.n:.0f} |")
+            rows.append(f"| {paper.LABELS[dataset]} | {paper.label(row)} | {numbers} | {line.n:.0f} |")
     return "\n".join(rows) if rows[head:] else ""
 
 

@@ -14,14 +14,14 @@ def stream():
 def test_stored_points_are_drawn_from_every_task_without_replacement():
     task = torch.tensor([0] * 5 + [1] * 3 + [2] * 4)
     memory = Memory(torch.zeros(1, 12, 1), torch.zeros(1, 12, dtype=torch.int64), task)
-    places = context.stored(memory, 3, 400, stream())
+    places = context.from_memory(memory, 3, 400, stream())
     assert places.shape == (400, 9)
     assert torch.equal(task[places], torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2]).expand(400, 9))
     assert all(len(step.unique()) == 9 for step in places)
     times = places.flatten().bincount(minlength=12) / 400
     torch.testing.assert_close(times, 3 / torch.tensor([5.0] * 5 + [3.0] * 3 + [4.0] * 4), atol=0.1, rtol=0.0)
     with pytest.raises(ValueError, match="num_context=4 is more than the 3 points stored of task 2"):
-        context.stored(memory, 4, 1, stream())
+        context.from_memory(memory, 4, 1, stream())
 
 
 def test_pixels_are_uniform():

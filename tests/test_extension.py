@@ -160,7 +160,7 @@ def test_a_data_set_is_its_reader_and_one_entry(copy):
     out = copy("-m", "paper_lib.cli", "run", "rows=imbalance_joint,imbalance_sgd", *words)
     found = {line.split()[0]: float(line.split()[3]) for line in out.splitlines()[2:]}
     assert set(found) == {"imbalance_joint", "imbalance_sgd"} and found["imbalance_joint"] > 70
-    code = "from paper_lib import paper; print(paper.DATASETS['corners'])"
+    code = "from paper_lib import paper; print(paper.LABELS['corners'])"
     assert copy("-c", code) == "four corners\n"
     with_row = '    **on(MNISTS, epochs=10),\n    "toy_pan": {"hidden": (10, 10), "epochs": 200'
     copy.edit("paper_lib/rows.py", with_row, '    "corners": {"epochs": 200},\n' + with_row)

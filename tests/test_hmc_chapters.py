@@ -133,8 +133,14 @@ def test_figure_3_and_the_gates_are_judged_by_what_is_stored():
     for final, verdict in ((0.97, "not reproduced"), (0.994, "not reproduced"), (0.996, "reproduced")):
         found = hmc_sequential.judge_joint(table("hmc_joint", final))
         assert found.verdict == verdict and "99.7" in found.ours
-    for gap, verdict in ((0.0, "reproduced"), (0.011, "not reproduced"), (-0.3, "not reproduced")):
-        assert hmc_sequential.judge_densities(table("hmc", 0.9, gap)).verdict == verdict
+    for gaps, verdict in (
+        ((0.0, 0.0), "reproduced"),
+        ((0.0, -0.3), "with a caveat"),
+        ((-0.3, 0.0), "with a caveat"),
+        ((0.011, -0.3), "not reproduced"),
+    ):
+        both = together(*(table(row, 0.9, gap) for row, gap in zip(hmc_sequential.RULES, gaps, strict=True)))
+        assert hmc_sequential.judge_densities(both).verdict == verdict
     for passed, verdict in ((1.0, "reproduced"), (0.0, "not reproduced")):
         assert hmc_sequential.judge_gates(table("hmc", 0.9, passed=passed)).verdict == verdict
 
@@ -241,7 +247,7 @@ def test_without_runs_every_number_is_words(tmp_path, monkeypatch):
         plots_sampling.factors(why_hmc_forgets.stored(), why_hmc_forgets.MEANING),
         plots_sampling.traces({}),
         plots_sampling.surfaces(*hmc_draws.after_all_tasks("toy_pan", ("hmc",))),
-        plots_sampling.diagnostics(hmc_diagnostics.told(hmc_diagnostics.stored("toy_pan")), 1.01, 400),
+        plots_sampling.diagnostics(hmc_diagnostics.reported_by_task(hmc_diagnostics.stored("toy_pan")), 1.01, 400),
     ):
         assert [text.get_text() for text in figure.axes[0].texts] == ["not run yet"]
 
@@ -476,7 +482,7 @@ def test_toy_sets_are_drawn_with_what_is_at_best_possible():
     figure = plots_sampling.toy_sets({"a": hmc_draws.points("toy_pan", 9)}, {"a": 99.76})
     assert "99.76" in figure.axes[0].get_title()
     assert sum(len(line.get_xdata()) for line in figure.axes[0].lines) == 90
-    best = hmc_sequential.best()
+    best = hmc_sequential.bayes_accuracies()
     assert [round(value, 1) for value in best.values()] == [99.8, 100.0]
 
 

@@ -23,7 +23,7 @@ def test_scores_of_the_matrix_by_hand():
 
 def test_printed_numbers_are_triangle_means_of_matrices_that_are_zero_off_the_diagonal():
     table = identified()
-    printed = {f"{paper.label(p.row)}, {paper.DATASETS[p.dataset]}": p.value for p in paper.PRINTED}
+    printed = {f"{paper.label(p.row)}, {paper.LABELS[p.dataset]}": p.value for p in paper.PRINTED}
     assert table.printed.tolist() == [33.01, 32.77, 33.25]
     for name, line in table.iterrows():
         a = np.where(np.tri(5), np.eye(5) * line["just learned"], np.nan)

@@ -73,7 +73,7 @@ def test_what_a_printed_number_says_of_itself():
 
 
 def test_every_printed_row_and_data_set_has_a_name():
-    assert set(DATASETS) == set(paper.DATASETS)
+    assert set(DATASETS) == set(paper.LABELS)
     for p in paper.PRINTED:
         assert p.dataset in DATASETS and p.row in ROWS
         assert paper.label(p.row) != p.row

@@ -114,7 +114,7 @@ def test_a_table_has_a_line_for_every_size_run_or_not(monkeypatch, tmp_path):
     assert set(memory.numbers().values()) == {"not run yet", "open"}
     figure = plots.memory_curves(memory.panels(), memory.TOTALS, memory.printed())
     figure.draw_without_rendering()
-    assert [ax.get_title() for ax in figure.axes] == [f"{paper.DATASETS[d]}, not run yet" for d in MNISTS]
+    assert [ax.get_title() for ax in figure.axes] == [f"{paper.LABELS[d]}, not run yet" for d in MNISTS]
 
 
 def test_printed_numbers_stand_at_the_sizes_of_their_rows():

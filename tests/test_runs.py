@@ -353,7 +353,7 @@ def test_a_damaged_record_is_an_error_that_says_how_to_go_on(content, outcomes):
 
 
 def test_a_table_that_is_not_there_is_empty_and_nothing_to_tabulate_is_an_error_that_names_what_is(outcomes):
-    assert runs.stored(TABLE).empty and runs.find(JOB).empty and runs.tables() == []
+    assert runs.stored(TABLE).empty and runs.find(JOB).empty and runs.table_names() == []
     with pytest.raises(FileNotFoundError, match=r"no record to tabulate in .*; data sets with records: none"):
         runs.tabulate()
     runs.execute([JOB], (0,))

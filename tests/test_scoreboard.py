@@ -32,7 +32,7 @@ def test_every_printed_number_is_there():
     page = (ROOT / "book" / "reproduction.md").read_text()
     for p in paper.PRINTED:
         assert re.search(
-            rf"{re.escape(paper.label(p.row))} on {re.escape(paper.DATASETS[p.dataset])}: {p.value:.2f}", page
+            rf"{re.escape(paper.label(p.row))} on {re.escape(paper.LABELS[p.dataset])}: {p.value:.2f}", page
         )
 
 
@@ -41,7 +41,7 @@ def test_rows_without_a_printed_number_stand_beside_those_with_one():
     for dataset in ("split_mnist", "split_fmnist"):
         found = tables.by_seed(sweep.at_paper_scale(dataset, ("replay", "joint"), "class_incremental"))
         for row, final in found.items():
-            cells = rf"{paper.DATASETS[dataset]} \| {re.escape(paper.label(row))} \| {final.mean():.2f} / [\d.]+ \| 10 "
+            cells = rf"{paper.LABELS[dataset]} \| {re.escape(paper.label(row))} \| {final.mean():.2f} / [\d.]+ \| 10 "
             assert re.search(cells, page), cells
 
 

@@ -99,7 +99,7 @@ def test_a_steps_gradient_is_that_of_the_objective_written_with_jacobians(stream
         noise = torch.empty(1, 1, sampler.size)
         training.draw_normals(noise, [stream])
         if stored:
-            places = context.stored(start.coreset, 10, 1, stream)[0]
+            places = context.from_memory(start.coreset, 10, 1, stream)[0]
             assert start.coreset.task[places].tolist() == [t for t in past for _ in range(10)]
             made = start.coreset.x[row, places]
         else:

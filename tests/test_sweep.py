@@ -161,7 +161,7 @@ def settings_of(identity, row):
     return {name: value for name, value in own.items() if name in ROWS[row].takes}
 
 
-@pytest.mark.parametrize("table", runs.tables())
+@pytest.mark.parametrize("table", runs.table_names())
 def test_every_stored_run_is_reachable_from_a_selection(table):
     frame, sources, lines = runs.stored(table), runs.provenance(table), 0
     for group, part in frame.groupby([*runs.NAMES, "key"], sort=False):

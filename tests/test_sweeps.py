@@ -82,7 +82,7 @@ def test_the_papers_plan_has_every_stored_run():
         for job, seeds in piece.jobs
         for seed in seeds
     }
-    for name in runs.tables():
+    for name in runs.table_names():
         stored = runs.stored(name)[[*runs.NAMES, "seed"]].drop_duplicates()
         assert {tuple(line) for line in stored.itertuples(index=False)} <= planned, name
 

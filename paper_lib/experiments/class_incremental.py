@@ -9,7 +9,7 @@ import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
 from paper_lib.experiments import vcl_split_mnist
-from paper_lib.rows import shown_in
+from paper_lib.rows import MNISTS, shown_in
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
@@ -71,7 +71,7 @@ def source(dataset: str) -> str:
     full = table[table["changes"] == ""]
     told = [tables.source(full).splitlines()[0]] if len(full) else []
     short = paper.standing_in(dataset, set(table["row"]) - set(full["row"]))
-    return "\n".join([*told, *(f"`{tables.command(one)}`" for one in short), tables.provenance_of(table)])
+    return "\n".join([*told, *(f"`{tables.command(one)}`" for one in short), tables.provenance_in_words(table)])
 
 
 def numbers() -> dict[str, float | str]:
@@ -99,8 +99,11 @@ def numbers() -> dict[str, float | str]:
     learned = tables.matrices(stored("split_mnist")).get("vcl_single_head")
     cited["vcl_second_task"] = 100 * float(learned[:, 1, 1].mean()) if learned is not None else np.nan
     cited["times_slower"] = f"{seconds['sfsvi'] / seconds['protocl_paper_epochs']:.0f} times"
-    for row in ("vcl_single_head", "vcl_coreset", "protocl"):
+    for row in ("vcl_single_head", "vcl_coreset", "protocl", "sfsvi"):
         cited[f"verdict_{row}"] = paper.verdict(f"{paper.label(row)} on Split-MNIST")
+    cited["verdict_ranking"] = paper.verdict("ranking")
+    gaps = {d: tables.paired(stored(d), "protocl", "sfsvi") for d in MNISTS}
+    cited |= {f"protocl_over_sfsvi_{d}": paper.interval(gap) if gap else "not run yet" for d, gap in gaps.items()}
     logs = vcl_split_mnist.beside_public_logs(stored("split_mnist"))
     return cited | {f"log_{row}": round(float(x), 4) for row, x in logs["log, triangle mean"].items()}
 
@@ -140,7 +143,7 @@ def _coresets(table: pd.DataFrame) -> Judgement:
         mine = {row: s.mean() for row, s in _of(table, dataset, "final_accuracy").items()}
         shares += [40 < mine["vcl_coreset"] < 0.7 * mine["replay"], mine["vcl_coreset_k_centre"] < mine["vcl_coreset"]]
         words.append(
-            f"{paper.DATASETS[dataset]}: random {mine['vcl_coreset']:.1f}, "
+            f"{paper.LABELS[dataset]}: random {mine['vcl_coreset']:.1f}, "
             f"k-centre {mine['vcl_coreset_k_centre']:.1f}, replay {mine['replay']:.1f} %"
         )
     return holds(all(shares), "; ".join(words))
@@ -173,7 +176,7 @@ def _replay_wins(table: pd.DataFrame) -> Judgement:
         mine = {row: s.mean() for row, s in _of(table, dataset, "final_accuracy").items()}
         order.append(mine["protocl"] < mine["replay"] < mine["joint"])
         words.append(
-            f"{paper.DATASETS[dataset]}: ProtoCL {mine['protocl']:.1f}, replay {mine['replay']:.1f}, "
+            f"{paper.LABELS[dataset]}: ProtoCL {mine['protocl']:.1f}, replay {mine['replay']:.1f}, "
             f"joint {mine['joint']:.1f} %"
         )
     return holds(all(order), "; ".join(words))

@@ -43,10 +43,10 @@ FAR = 10
 """Times a Gaussian's standard deviation over seeds from which on a fit depends on the seed."""
 
 
-def told(table: pd.DataFrame) -> pd.DataFrame:
+def reported_by_task(table: pd.DataFrame) -> pd.DataFrame:
     """A line a row, seed and task with ``OF_ALL`` and, where a density was fitted, ``OF_DENSITIES``, NaN elsewhere."""
-    every = hmc_sequential.told(table, *OF_ALL)
-    fitted = hmc_sequential.told(table, *OF_DENSITIES[:1])
+    every = hmc_sequential.reported(table, *OF_ALL)
+    fitted = hmc_sequential.reported(table, *OF_DENSITIES[:1])
     components = tables.by_task(table, "num_components").rename(columns={"value": "num_components"})
     keys = ["row", "seed", "task"]
     return every.merge(fitted, "left", keys).merge(components, "left", keys)
@@ -60,7 +60,7 @@ def stored(dataset: str) -> pd.DataFrame:
 def shown(dataset: str) -> pd.DataFrame:
     """A line a row: medians over seeds and tasks, how many pass the gate, and how many densities count."""
     table = stored(dataset)
-    lines, gate, fitted = told(table), gates(table), densities(table)
+    lines, gate, fitted = reported_by_task(table), gates(table), densities(table)
     found = {}
     for row in SAMPLED:
         if row not in gate.index:
@@ -79,7 +79,7 @@ def shown(dataset: str) -> pd.DataFrame:
 
 def shown_densities(dataset: str) -> pd.DataFrame:
     """By row and task: accuracy of HMC's draws and of the density's on the task just learned, percent; components."""
-    lines = told(stored(dataset)).dropna(subset=["density_accuracy"])
+    lines = reported_by_task(stored(dataset)).dropna(subset=["density_accuracy"])
     by = lines.groupby(["row", "task"], observed=True)
     found = pd.DataFrame(
         {
@@ -104,7 +104,7 @@ def flow_source() -> str:
     """What recomputes the stored runs of ``FLOWS``, and how they came about."""
     lines = [f"RealNVP {name}: `{tables.command(flow_selection(name))}`" for name in FLOWS]
     table = sweep.stored(map(flow_selection, FLOWS))
-    return "\n".join([*lines, *([] if table.empty else [tables.provenance_of(table)])])
+    return "\n".join([*lines, *([] if table.empty else [tables.provenance_in_words(table)])])
 
 
 def flows() -> dict[str, pd.DataFrame]:
@@ -113,7 +113,7 @@ def flows() -> dict[str, pd.DataFrame]:
 
 
 def _of_flows(table: pd.DataFrame) -> pd.DataFrame:
-    lines = hmc_sequential.told(table, *OF_FLOWS)
+    lines = hmc_sequential.reported(table, *OF_FLOWS)
     return lines.assign(gain=lines.held_out - lines.held_out_gaussian)
 
 
@@ -191,7 +191,7 @@ def numbers() -> dict[str, str]:
 
 
 def _at_chance(table: pd.DataFrame) -> Judgement:
-    lines = told(table[table["row"] == "hmc"])
+    lines = reported_by_task(table[table["row"] == "hmc"])
     first = lines[lines.task == 1]
     gap = 100 * (first.accuracy - first.density_accuracy).median()
     return holds(
@@ -200,7 +200,7 @@ def _at_chance(table: pd.DataFrame) -> Judgement:
 
 
 def _slow(table: pd.DataFrame) -> Judgement:
-    lines = told(table)
+    lines = reported_by_task(table)
     rate = {row: part.acceptance_rate.median() for row, part in lines.groupby("row", observed=True)}
     ess = {row: part.ess_log_density.median() for row, part in lines.groupby("row", observed=True)}
     condition = rate["hmc"] > 0.95 and ess["hmc"] / 11_000 < ess["hmc_adapted"] / 3000
@@ -213,7 +213,7 @@ def _slow(table: pd.DataFrame) -> Judgement:
 def _folds(table: pd.DataFrame) -> Judgement:
     """Whether task 1 of the stored row is what it is with the folds mended."""
     before, since = (
-        hmc_sequential.told(part, "held_out", "num_components").query("task == 1").set_index("seed")
+        hmc_sequential.reported(part, "held_out", "num_components").query("task == 1").set_index("seed")
         for part in (table[table["changes"] == ""], table[table["changes"] != ""])
     )
     moved = (since.held_out - before.held_out).abs()

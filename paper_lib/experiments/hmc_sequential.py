@@ -61,15 +61,15 @@ def bayes_accuracy(dataset: str) -> float:
     return 100 * toy.bayes_accuracy(BLOBS[dataset]())
 
 
-def best(datasets: tuple[str, ...] = TOYS) -> dict[str, float]:
+def bayes_accuracies(datasets: tuple[str, ...] = TOYS) -> dict[str, float]:
     """``bayes_accuracy`` by a data set's name as chapters have it."""
-    return {paper.DATASETS[dataset]: bayes_accuracy(dataset) for dataset in datasets}
+    return {paper.LABELS[dataset]: bayes_accuracy(dataset) for dataset in datasets}
 
 
 # --- may a run be believed?
 
 
-def told(table: pd.DataFrame, *names: str) -> pd.DataFrame:
+def reported(table: pd.DataFrame, *names: str) -> pd.DataFrame:
     """What HMC reported, a line a row, seed and task that has the first name, and a column a name, or NaN."""
     parts = [tables.by_task(table, name).set_index(["row", "seed", "task"]).value.rename(name) for name in names]
     return pd.concat(parts, axis=1).dropna(subset=names[0]).reset_index()
@@ -80,7 +80,7 @@ def densities(table: pd.DataFrame) -> pd.DataFrame:
 
     The verdict is that of ``density.judge``, or ``NOT_LEARNED`` where HMC's own draws are wrong on the task.
     """
-    lines = told(table, "density_accuracy", "accuracy", "held_out", "held_out_gaussian")
+    lines = reported(table, "density_accuracy", "accuracy", "held_out", "held_out_gaussian")
     judged = [
         density.judge(line.density_accuracy, line.accuracy, line.held_out, line.held_out_gaussian)
         for line in lines.itertuples()
@@ -106,7 +106,7 @@ def gates(table: pd.DataFrame) -> pd.DataFrame:
         (``probe``), not numbers where a chain stood still; ``passed`` and ``n``, seeds times tasks.
     """
     names = [f"{what}_{of}" for what in ("converged", "rhat", "ess") for of in ("log_density", "probe")]
-    lines, found = told(table, *names), {}
+    lines, found = reported(table, *names), {}
     for row, part in lines.groupby("row", observed=True):
         line = {}
         for of, short in (("log_density", "log density"), ("probe", "probabilities")):
@@ -124,7 +124,7 @@ def gates(table: pd.DataFrame) -> pd.DataFrame:
 
 def passed(table: pd.DataFrame) -> pd.DataFrame:
     """Whether the chains of each run pass the gate: columns ``row, seed, task, passed``."""
-    lines = told(table, *_GATED)
+    lines = reported(table, *_GATED)
     return lines.assign(passed=_pass(lines))
 
 
@@ -134,7 +134,7 @@ def _pass(lines: pd.DataFrame) -> pd.Series:
 
 def stuck(table: pd.DataFrame) -> pd.DataFrame:
     """Where chains stood still: columns ``row, seed, task, acceptance_rate, stuck``."""
-    lines = told(table, "acceptance_rate")
+    lines = reported(table, "acceptance_rate")
     return lines.assign(stuck=lines.acceptance_rate < STUCK)
 
 
@@ -232,7 +232,7 @@ def listed(words: dict[str, str], rows: tuple[str, ...] = HANDED_ON) -> str:
 
 def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
     """How often draws of HMC and of the density are right on the task just learned, and components, in words."""
-    lines = told(table, "density_accuracy", "accuracy", "num_components")
+    lines = reported(table, "density_accuracy", "accuracy", "num_components")
     names = ("draws_right", "density_right", "draws_least", "components", "single")
     if lines.empty:
         return {f"{row}_{name}": "not run yet" for name in names}
@@ -265,7 +265,7 @@ def _few(table: pd.DataFrame, rows: tuple[str, ...]) -> str:
         return ""
     if n.nunique() < 2:
         return f" ({n.min() if len(n) else 0} seeds run)"
-    return f" ({', '.join(f'{seeds} seeds on {paper.DATASETS[dataset]}' for dataset, seeds in n.items())})"
+    return f" ({', '.join(f'{seeds} seeds on {paper.LABELS[dataset]}' for dataset, seeds in n.items())})"
 
 
 def judge_figure(table: pd.DataFrame, row: str = "hmc") -> Judgement:
@@ -336,7 +336,7 @@ def judge_one_head(table: pd.DataFrame) -> Judgement:
     for dataset, part in table.groupby("dataset", observed=True):
         gains[dataset] = tables.paired(part, "hmc", "vcl_single_head")
         failed += [words] if (words := failure(part[part["row"] == "hmc"])) else []
-    words = "; ".join(f"{paper.DATASETS[d]}: {paper.interval(gain)}" for d, gain in gains.items())
+    words = "; ".join(f"{paper.LABELS[d]}: {paper.interval(gain)}" for d, gain in gains.items())
     ours = f"HMC with a GMM over VCL, points (95 %): {words}" + f"; {failed[0]}" * bool(failed)
     if max(gain.upper for gain in gains.values()) > MUCH:
         return Judgement("not reproduced", ours)
@@ -352,7 +352,7 @@ def judge_heads(table: pd.DataFrame) -> Judgement:
         )
         heads.append(by_heads.lower > 0)
         posterior.append(over_sgd.lower > 0)
-        words.append(f"{paper.DATASETS[dataset]}: {paper.interval(by_heads)}, over SGD {paper.interval(over_sgd)}")
+        words.append(f"{paper.LABELS[dataset]}: {paper.interval(by_heads)}, over SGD {paper.interval(over_sgd)}")
     ours = f"VCL with a head a task over one head, and over SGD with heads, points (95 %): {'; '.join(words)}"
     if not all(heads):
         return Judgement("not reproduced", ours)
@@ -369,7 +369,7 @@ def judge_blame(table: pd.DataFrame) -> Judgement:
         exact, fitted = (_mean(part, row) - _mean(part, "hmc_joint") for row in ("hmc_exact", "hmc_adapted"))
         kept.append(abs(exact) <= 100 * POINT)
         lost.append(fitted < -100 * POINT)
-        words.append(f"{paper.DATASETS[dataset]} {exact:+.1f} and {fitted:+.1f}")
+        words.append(f"{paper.LABELS[dataset]} {exact:+.1f} and {fitted:+.1f}")
     line = gates(table).loc["hmc_adapted"]
     ours = (
         f"points from joint HMC, nothing fitted and a GMM handed on: {'; '.join(words)}; under the GMM "
@@ -408,7 +408,7 @@ def _lost(table: pd.DataFrame) -> Judgement:
 
 def claims_of(dataset: str, chapter: str, exhibit: str) -> tuple[Claim, ...]:
     """What the chapter of a data set says about stored runs."""
-    name = paper.DATASETS[dataset]
+    name = paper.LABELS[dataset]
     return tuple(
         Claim(says, exhibit, says, chapter, judge, (_selection(dataset, *rows),))
         for says, judge, rows in (

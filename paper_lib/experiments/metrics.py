@@ -42,7 +42,7 @@ def identified() -> pd.DataFrame:
         if p.row in ("vcl_single_head", "protocl_no_memory"):
             learned = p.value / unit.triangle_mean
             score = metrics.complete_forgetting(learned, 5)
-            lines[f"{paper.label(p.row)}, {paper.DATASETS[p.dataset]}"] = (p.value, learned, score[1], score[0])
+            lines[f"{paper.label(p.row)}, {paper.LABELS[p.dataset]}"] = (p.value, learned, score[1], score[0])
     columns = ["printed", "just learned", "triangle mean", "final accuracy"]
     return pd.DataFrame.from_dict(lines, orient="index", columns=columns).round(2).rename_axis(index="printed row")
 
@@ -50,7 +50,7 @@ def identified() -> pd.DataFrame:
 def impossible_margins() -> dict[str, float]:
     """Printed ± that are larger than a standard error of ten accuracies can be, percentage points."""
     return {
-        f"{paper.label(p.row)}, {paper.DATASETS[p.dataset]}": p.margin for p in paper.PRINTED if p.margin > LARGEST_SE
+        f"{paper.label(p.row)}, {paper.LABELS[p.dataset]}": p.margin for p in paper.PRINTED if p.margin > LARGEST_SE
     }
 
 

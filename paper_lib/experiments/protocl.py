@@ -76,7 +76,7 @@ def targets(dataset: str, row: str = "protocl") -> pd.DataFrame:
 def shown_targets() -> pd.DataFrame:
     """``targets`` of both MNIST sets as a chapter shows them."""
     parts = {
-        f"{paper.label(row)}, {paper.DATASETS[dataset]}": targets(dataset, row) for row in TARGETS for dataset in MNISTS
+        f"{paper.label(row)}, {paper.LABELS[dataset]}": targets(dataset, row) for row in TARGETS for dataset in MNISTS
     }
     return pd.concat(parts, names=["row, data"]).drop(columns="n")
 
@@ -99,7 +99,7 @@ def numbers() -> dict[str, float | str]:
         final = protocl_calibration.ranking("protocl", dataset, "final")
         cited[f"drawn_behind{short}"] = round(float(final.score[0] - final.score[final.trial > 0].max()), 4)
     for dataset in MNISTS:
-        cited[f"verdict_{dataset}"] = paper.verdict(f"{paper.label('protocl')} on {paper.DATASETS[dataset]}")
+        cited[f"verdict_{dataset}"] = paper.verdict(f"{paper.label('protocl')} on {paper.LABELS[dataset]}")
     return cited | {"verdict_memory": paper.verdict("memory or prototypes")}
 
 
@@ -114,7 +114,7 @@ CALIBRATED = ("protocl_calibrated", "replay_calibrated")
 
 def _replay_wins(table: pd.DataFrame) -> Judgement:
     found = {d: tables.paired(table[table.dataset == d], "replay", "protocl") for d in MNISTS}
-    words = (f"{paper.DATASETS[d]}: {f.mean:+.1f} ({f.lower:+.1f} to {f.upper:+.1f}) points" for d, f in found.items())
+    words = (f"{paper.LABELS[d]}: {f.mean:+.1f} ({f.lower:+.1f} to {f.upper:+.1f}) points" for d, f in found.items())
     return holds(all(f.lower > 0 for f in found.values()), "; ".join(words))
 
 
@@ -145,7 +145,7 @@ def _by_the_score(table: pd.DataFrame) -> Judgement:
         score = (lines.final + lines.triangle) / 2 - protocl_calibration.POINTS_A_NAT * lines.nll
         ahead.append(score["replay"] > score[CALIBRATED[0]])
         words.append(
-            f"{paper.DATASETS[dataset]}: replay {score['replay']:.1f}, calibrated {score[CALIBRATED[1]]:.1f}; "
+            f"{paper.LABELS[dataset]}: replay {score['replay']:.1f}, calibrated {score[CALIBRATED[1]]:.1f}; "
             f"ProtoCL, calibrated {score[CALIBRATED[0]]:.1f}"
         )
     return holds(ahead == [True, False], "; ".join(words))
@@ -163,7 +163,7 @@ def _beyond_chance(table: pd.DataFrame) -> Judgement:
     z = {}
     for dataset in MNISTS:
         lines = tables.comparison(table[table.dataset == dataset], paper.printed(dataset), ("protocl", *PUBLISHED))
-        z |= {f"{paper.label(row)}, {paper.DATASETS[dataset]}": value for row, value in lines["triangle z"].items()}
+        z |= {f"{paper.label(row)}, {paper.LABELS[dataset]}": value for row, value in lines["triangle z"].items()}
     large = {name: value for name, value in z.items() if abs(value) > 2}
     return holds(len(large) == 4, f"z {'; '.join(f'{name}: {value:+.1f}' for name, value in large.items())}")
 
@@ -175,7 +175,7 @@ def _overconfident(table: pd.DataFrame) -> Judgement:
         nll[dataset] = [
             float(metrics.final_accuracy(tables.matrices(part, "nll")[row]).mean()) for row in ("protocl", "replay")
         ]
-    words = (f"{paper.DATASETS[d]}: {mine:.2f} against {replay:.2f} nats" for d, (mine, replay) in nll.items())
+    words = (f"{paper.LABELS[d]}: {mine:.2f} against {replay:.2f} nats" for d, (mine, replay) in nll.items())
     return holds(all(mine > 6 * replay for mine, replay in nll.values()), "; ".join(words))
 
 
@@ -188,7 +188,7 @@ def _calibrated(table: pd.DataFrame) -> Judgement:
         ratios.append(nll[CALIBRATED[0]] / nll["replay"])
         gains.append(against.lower)
         words.append(
-            f"{paper.DATASETS[dataset]}: {nll['protocl']:.2f} to {nll[CALIBRATED[0]]:.2f} nats (replay "
+            f"{paper.LABELS[dataset]}: {nll['protocl']:.2f} to {nll[CALIBRATED[0]]:.2f} nats (replay "
             f"{nll['replay']:.2f}), {against.mean:+.1f} points"
         )
     return holds(max(ratios) <= 1.2 and min(gains) > 0, "; ".join(words))
@@ -196,13 +196,13 @@ def _calibrated(table: pd.DataFrame) -> Judgement:
 
 def _calibrated_against_replay(table: pd.DataFrame) -> Judgement:
     found = {d: tables.paired(table[table.dataset == d], *CALIBRATED) for d in MNISTS}
-    words = (f"{paper.DATASETS[d]}: {f.mean:+.1f} ({f.lower:+.1f} to {f.upper:+.1f}) points" for d, f in found.items())
+    words = (f"{paper.LABELS[d]}: {f.mean:+.1f} ({f.lower:+.1f} to {f.upper:+.1f}) points" for d, f in found.items())
     return holds(all(f.lower > 0 for f in found.values()), "; ".join(words))
 
 
 def _best_trials(_: pd.DataFrame) -> Judgement:
     best = {d: [protocl_tuning.tried(row, d).score.max() for row in protocl_tuning.METHODS] for d in MNISTS}
-    words = (f"{paper.DATASETS[d]}: ProtoCL {mine:.1f}, replay {replay:.1f} %" for d, (mine, replay) in best.items())
+    words = (f"{paper.LABELS[d]}: ProtoCL {mine:.1f}, replay {replay:.1f} %" for d, (mine, replay) in best.items())
     return holds(all(mine < replay for mine, replay in best.values()), f"best trials, {'; '.join(words)}")
 
 

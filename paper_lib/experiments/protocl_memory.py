@@ -157,16 +157,16 @@ def shown(dataset: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def panels() -> dict[str, pd.DataFrame]:
     """Panels of ``plots.memory_curves`` of the stored runs."""
-    return {paper.DATASETS[dataset]: stored(dataset) for dataset in MNISTS}
+    return {paper.LABELS[dataset]: stored(dataset) for dataset in MNISTS}
 
 
 def printed() -> dict[str, dict[int, tuple[float, float]]]:
     """What the paper prints without memory and with 200 points a task, by data set and size."""
     sizes = {"protocl_no_memory": 0, "protocl": 1000}
-    found = {paper.DATASETS[dataset]: {} for dataset in MNISTS}
+    found = {paper.LABELS[dataset]: {} for dataset in MNISTS}
     for p in paper.PRINTED:
         if p.dataset in MNISTS and p.row in sizes:
-            found[paper.DATASETS[p.dataset]][sizes[p.row]] = (p.value, p.margin)
+            found[paper.LABELS[p.dataset]][sizes[p.row]] = (p.value, p.margin)
     return found
 
 
@@ -174,7 +174,7 @@ def source(dataset: str) -> str:
     """What recomputes a data set's curve, as the chapter says it below its table."""
     every = selections(at_paper_scale(dataset))
     there = [table[table.seed.isin(one.seeds)] for one in every if not (table := sweep.stored(one)).empty]
-    provenance = [tables.provenance_of(pd.concat(there))] if there else []
+    provenance = [tables.provenance_in_words(pd.concat(there))] if there else []
     return "\n".join([f"`{tables.command(one)}`" for one in every] + provenance)
 
 
@@ -237,7 +237,7 @@ def _final(table: pd.DataFrame, name: str, totals: Iterable[int]) -> list[float]
 def _printed(table: pd.DataFrame) -> Judgement:
     lines = curve(at_paper_scale("split_mnist"), (0, 1000), among(table))
     mine, within, words = lines[lines["row"] == "protocl"], [], []
-    for total, (value, margin) in printed()[paper.DATASETS["split_mnist"]].items():
+    for total, (value, margin) in printed()[paper.LABELS["split_mnist"]].items():
         found = metrics.summarise(mine[mine.total == total].triangle)
         within.append(abs(found.mean - value) <= margin + 2 * found.se)
         words.append(f"{found.mean:.2f} for {value:.2f} ± {margin:.2f} with {total:,} points")

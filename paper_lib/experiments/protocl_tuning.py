@@ -211,7 +211,7 @@ def tried(method: str, dataset: str) -> pd.DataFrame:
 
 def by_title() -> dict[str, dict[str, pd.DataFrame]]:
     """``tried`` by a data set's name as a chapter calls it, then by method."""
-    return {paper.DATASETS[d]: {method: tried(method, d) for method in METHODS} for d in MNIST_SIZES}
+    return {paper.LABELS[d]: {method: tried(method, d) for method in METHODS} for d in MNIST_SIZES}
 
 
 def best(method: str, dataset: str, epochs: int | None = None) -> dict[str, Any]:

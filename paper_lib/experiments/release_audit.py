@@ -332,7 +332,7 @@ def shown_heads(table: pd.DataFrame) -> pd.DataFrame:
     words = {"task": "one a task", "point": "one a point"}
     several = table.dataset.nunique() > 1
     names = [
-        f"{paper.label(row)} on {paper.DATASETS[dataset]}" if several else paper.label(row)
+        f"{paper.label(row)} on {paper.LABELS[dataset]}" if several else paper.label(row)
         for row, dataset in zip(table["row"], table["dataset"], strict=True)
     ]
     named = table.assign(row=names, head=table["rule"].map(words))

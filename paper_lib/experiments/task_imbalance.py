@@ -306,7 +306,7 @@ def command() -> str:
 
 def source() -> str:
     """What recomputes the chapter's table, and how its runs came about."""
-    return f"`{command()}`\n{tables.provenance_of(stored())}"
+    return f"`{command()}`\n{tables.provenance_in_words(stored())}"
 
 
 CLAIMS = tuple(

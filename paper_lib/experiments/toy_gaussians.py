@@ -6,7 +6,7 @@ import pandas as pd
 
 from paper_lib import paper, sweep, tables
 from paper_lib.experiments import hmc_sequential
-from paper_lib.experiments.hmc_sequential import told
+from paper_lib.experiments.hmc_sequential import reported
 from paper_lib.inference import density
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
@@ -20,7 +20,7 @@ ADAPTED, EXACT = "hmc_adapted", "hmc_exact"
 def _counts_and_forgets(table: pd.DataFrame) -> Judgement:
     """With one sampler: densities that are right on the task just learned, and what is left of the earlier tasks."""
     names = ("density_accuracy", "accuracy", "held_out", "held_out_gaussian")
-    fitted = told(table[table["row"] == ADAPTED], *names)
+    fitted = reported(table[table["row"] == ADAPTED], *names)
     gap, gain = fitted.density_accuracy - fitted.accuracy, fitted.held_out - fitted.held_out_gaussian
     good = density.passes(gap, gain).sum()
     by = tables.matrices(table)

@@ -26,7 +26,7 @@ from paper_lib.experiments.hmc_sequential import (
     failure,
     gates,
     passed,
-    told,
+    reported,
 )
 from paper_lib.rows import GREEN, GREY, VERMILION
 from paper_lib.sweep import Selection
@@ -139,7 +139,7 @@ def stored() -> pd.DataFrame:
 
 
 def run(live: Selection, factors: tuple[str, ...] = LIVE_FACTORS) -> pd.DataFrame:
-    """``found`` of live runs. Chains that stand still are told by the verdict, and warned of no more."""
+    """``found`` of live runs. Chains that stand still are reported by the verdict, and warned of no more."""
     one_of("rows", ",".join(live.rows), (ROW,))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -252,7 +252,7 @@ def _gates_by_task(table: pd.DataFrame) -> str:
 def _of_the_mixture() -> dict[str, str]:
     """Of the corrected mixture: components, how often its draws and HMC's are right, whether it and its chains pass."""
     table = sweep.stored(selection("all corrected, a GMM"))
-    lines = told(table, "density_accuracy", "accuracy", "num_components")
+    lines = reported(table, "density_accuracy", "accuracy", "num_components")
     if lines.empty:
         names = ("components", "right", "hmc_right", "counts", "gates")
         return dict.fromkeys((f"gmm_{name}" for name in names), "not run yet")
@@ -304,41 +304,25 @@ def _mixture_no_better(table: pd.DataFrame) -> Judgement:
     return holds(many - one < 5 and one < LEARNED, f"final accuracy: a Gaussian {one:.1f}, a mixture {many:.1f} %")
 
 
-_NO_BETTER = "With all corrected, a mixture of up to 50 components ends less than five points above a Gaussian."
-
-CLAIMS = (
-    Claim(
-        *(
+CLAIMS = tuple(
+    Claim(says, "Figure 3", says, "why_hmc_forgets", judge, tuple(map(selection, factors)))
+    for says, judge, factors in (
+        (
             "The release's sampler holds all tasks with all their data and nothing fitted, and not with its mixture.",
-            "Figure 3",
+            *(_density_is_to_blame, ("as published", "nothing fitted (exact)")),
         ),
-        "The release's sampler holds all tasks with all their data and nothing fitted, and not with its mixture.",
-        "why_hmc_forgets",
-        _density_is_to_blame,
-        (selection("as published"), selection("nothing fitted (exact)")),
-    ),
-    Claim(
-        *(
+        (
             "With all corrected, too, all tasks are held with all data and nothing fitted, and not with a Gaussian.",
-            "Figure 3",
+            *(_density_is_to_blame, ("all corrected, a Gaussian", "all corrected, exact")),
         ),
-        "With all corrected, too, all tasks are held with all data and nothing fitted, and not with a Gaussian.",
-        "why_hmc_forgets",
-        _density_is_to_blame,
-        (selection("all corrected, a Gaussian"), selection("all corrected, exact")),
-    ),
-    Claim(
-        *("With nothing fitted the published sampler ends within a point of the corrected one.", "Figure 3"),
-        "With nothing fitted the published sampler ends within a point of the corrected one.",
-        "why_hmc_forgets",
-        _sampler_alone,
-        tuple(map(selection, EXACT)),
-    ),
-    Claim(
-        *(_NO_BETTER, "Figure 3", _NO_BETTER),
-        "why_hmc_forgets",
-        _mixture_no_better,
-        (selection("all corrected, a Gaussian"), selection("all corrected, a GMM")),
-    ),
+        (
+            "With nothing fitted the published sampler ends within a point of the corrected one.",
+            *(_sampler_alone, EXACT),
+        ),
+        (
+            "With all corrected, a mixture of up to 50 components ends less than five points above a Gaussian.",
+            *(_mixture_no_better, ("all corrected, a Gaussian", "all corrected, a GMM")),
+        ),
+    )
 )
 """What the chapter says about stored runs."""

@@ -239,7 +239,7 @@ class Fit:
         def draw(streams: Sequence[torch.Generator], steps: int) -> Sequence[Tensor]:
             noise = training.draw_normals(normals[:, :steps], streams).transpose(0, 1)
             if from_memory:
-                points = torch.stack([context.stored(memory, per_task, steps, g) for g in streams], dim=1)
+                points = torch.stack([context.from_memory(memory, per_task, steps, g) for g in streams], dim=1)
                 points += memory.size * torch.arange(len(seeds), device=device)[:, None]
             elif config.context == "pixels":
                 settings = spec.input_shape, config.context_range, num_context, steps
