@@ -132,9 +132,11 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 # points are those of its authors, and not random. On Split-FMNIST FROMP does not agree: the printed number is 68.54 ± 0.00, the triangle
 # mean {glue:text}`triangle_fromp_fmnist:.1f` % and the final accuracy {glue:text}`final_fromp_fmnist:.1f` %.
 #
-# **On Split-MNIST S-FSVI is near its printed number as a final accuracy.** It ends at {glue:text}`final_sfsvi:.1f` %
-# (n = {glue:text}`n_sfsvi`), where the paper prints 92.94 and its authors report 92.87; its triangle mean is
-# {glue:text}`triangle_sfsvi:.1f` %. ProtoCL's printed 93.73 fits a triangle mean. So Table 1 seems to set two metrics side
+# **On Split-MNIST S-FSVI is within a point of its printed number, as a final accuracy.** It ends at
+# {glue:text}`final_sfsvi:.2f` % (n = {glue:text}`n_sfsvi`), where the paper prints 92.94 ± 0.17 and its authors report 92.87.
+# Its triangle mean, {glue:text}`triangle_sfsvi:.1f` %, is farther off. By the rule of this book the gap is too large for
+# "reproduced". The authors sample weights and average logits; here pre-activations are sampled and probabilities averaged.
+# Whether that is the reason was not tested. ProtoCL's printed 93.73 fits a triangle mean. So Table 1 seems to set two metrics side
 # by side. By final accuracy tuned ProtoCL less S-FSVI is
 # {glue:text}`protocl_over_sfsvi_split_mnist` points on the same seeds (layers of 200 and of 256).
 #
@@ -164,7 +166,8 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 # S-FSVI's dropout is not quite its authors' (`paper_lib/methods/sfsvi.py`). More passes do not help
 # ProtoCL and replay here: with 10 epochs they have {glue:text}`final_protocl_cifar10_short:.1f` and
 # {glue:text}`final_replay_cifar10_short:.1f` %, and triangle means of {glue:text}`triangle_protocl_cifar10_short:.1f` and
-# {glue:text}`triangle_replay_cifar10_short:.1f` %.
+# {glue:text}`triangle_replay_cifar10_short:.1f` %. The released settings of ProtoCL come nearest to 55.81: a final accuracy of
+# {glue:text}`final_protocl_as_published_cifar10:.1f` and a triangle mean of {glue:text}`triangle_protocl_as_published_cifar10:.1f` %.
 #
 # **FROMP learns nothing after its first task there, and dropout has a part in it.** Just after learning them it has at most
 # {glue:text}`fromp_later_cifar10:.1f` % of tasks 2 to 5. Its code drops units on the points of the current task and none
