@@ -44,7 +44,7 @@ percent.
 Fewer seeds or epochs, and a ± that can be no standard error, make a printed number *not comparable*; so does a claim
 under assumptions that no run here meets. *Open* is what has
 not been run, or with too few seeds to judge a figure. A line that rests on fewer seeds says so. Intervals are 95 %.
-M1, M2 and so on are entries of {{doc}}`/notebooks/errata`. What stands in the first column leads to its chapter.
+M1, R3 and so on are entries of {{doc}}`/notebooks/errata`. What stands in the first column leads to its chapter.
 """
 
 
