@@ -115,8 +115,8 @@ class HIBNN:
         stick_prior: concentrations of the sticks before the first task, with which a / b units are on.
         child_concentration: of a layer's probabilities around the global ones; ignored by ``ibp``.
         temperature: of the masks.
-        prior_temperature: of the first task's prior; afterwards both are one. Where the sticks alone are paid for
-            (``structured``) the prior's masks are those of the posterior, and it must be ``temperature``.
+        prior_temperature: of the first task's prior; afterwards both are one. Ignored where the sticks alone are paid
+            for (``structured``), as the prior's masks are those of the posterior then.
         concrete_loc: masks lie at ``logit_pi`` (corrected), or at ``log_pi`` (as published), where a unit with pi = 1
             is as often off as on.
         mask_kl: what masks cost: the divergence of their sticks, global ones in a hierarchy (``structured``,
@@ -170,11 +170,6 @@ class HIBNN:
             raise ValueError(
                 f"hidden={self.hidden!r}: prior='hierarchical' takes two or more layers of one width; "
                 "prior='ibp' takes any"
-            )
-        if self.mask_kl == "structured" and self.prior_temperature != self.temperature:
-            raise ValueError(
-                f"prior_temperature={self.prior_temperature!r} is not temperature={self.temperature!r}: "
-                "mask_kl='structured' takes one for both; 'over_n' and 'per_point' take two"
             )
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:
