@@ -73,7 +73,7 @@ hmc_draws.walk(selection)
 # Pan et al.'s set, 80 points a blob for every row, 20 chains. `HMC, a GMM handed on` has the settings of the paper's text: step
 # 0.001, 20 gradients a trajectory, 1,000 iterations of {term}`warm-up` and 10,000 more, components chosen on held-out
 # draws, here whole chains. "As published" has those of the released code, except that its mixtures have at most 50
-# components, where the release tries up to 500. "Adapted" tunes, during warm-up, the step and a mass for each weight,
+# components, where the release tries up to 500, and grow by splitting. "Adapted" tunes, during warm-up, the step and a mass for each weight,
 # so that steps are long where the posterior is wide, and so do the two controls;
 # {doc}`/notebooks/why_hmc_forgets` changes one thing at a time.
 #

@@ -174,7 +174,7 @@ def test_a_chapter_runs_its_live_selection_with_what_is_changed(name, monkeypatc
         (["run", "rows=vcl_single_head", "scenario=task_incremental"], "is served by sgd, "),
         (["results", "list", "colour=red"], "column='colour' is not one of row, dataset, "),
         (["results", "export", "format=xls"], "format='xls' is not one of csv, latex, json"),
-        (["data", "status", "mnits"], "data set='mnits' is not one of mnist, fashion-mnist, "),
+        (["data", "status", "mnits"], "not one of mnist, fashion-mnist, cifar-10, cifar-100 (did you mean 'mnist'?)"),
     ],
 )
 def test_what_a_user_can_put_right_is_one_line(chapters, capsys, arguments, message):
