@@ -14,10 +14,9 @@ from paper_lib.experiments import (
 )
 from paper_lib.experiments.class_incremental import DROPPING
 from paper_lib.experiments.hmc_diagnostics import FLOWS, FOLDS, flow_selection
-from paper_lib.paper import REDUCED, SEEDS
+from paper_lib.paper import REDUCED, SEEDS, paper_scale
 from paper_lib.plan import apart, shown
 from paper_lib.rows import CIFARS, MNISTS, ROWS, TOYS
-from paper_lib.sweep import Selection
 
 DATASETS = {
     **{exhibit: (*MNISTS, *CIFARS, *TOYS) for row in ROWS.values() for exhibit in row.exhibits},
@@ -27,10 +26,7 @@ DATASETS = {
 }
 """Where each exhibit's rows are shown."""
 
-BESIDE = [
-    Selection(dataset, "class_incremental", "paper", seeds=tuple(range(SEEDS)), rows=("sgd_single_head",))
-    for dataset in MNISTS
-]
+BESIDE = [paper_scale(dataset, "sgd_single_head", scenario="class_incremental") for dataset in MNISTS]
 """SGD with pixels in [0, 1] and VCL's network, beside VCL in Table 1."""
 
 SELECTIONS = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from paper_lib import metrics, paper, sweep, tables
 from paper_lib.experiments import vcl_split_mnist
 from paper_lib.rows import MNISTS, shown_in
 from paper_lib.sweep import Selection
-from paper_lib.tables import Claim, Judgement, holds
+from paper_lib.tables import Claim, Judgement, Printed, holds
 
 SCENARIO = "class_incremental"
 ROWS = tuple(dict.fromkeys((*shown_in("tables"), *(p.row for p in paper.PRINTED))))
@@ -30,6 +31,18 @@ DROPPING = tuple(
     for dropout in (True, False)
 )
 """Whether FROMP's network may drop units on the current task alone: two tasks, 1,000 points of each class."""
+
+AUTHORS = (
+    Printed("FROMP's README", "fromp_multi_head", "split_mnist", 99.3, 0.0),
+    Printed("S-FSVI's README", "sfsvi_multi_head", "split_mnist", 99.54, 0.04),
+    Printed("S-FSVI's README", "sfsvi_multi_head", "split_fmnist", 99.05, 0.03),
+    Printed("S-FSVI's README", "sfsvi_no_coreset", "split_mnist", 20.15, 0.52),
+)
+"""What the authors of the baselines report of their own code (team-approx-bayes/fromp, timrudner/S-FSVI), and their ±:
+final accuracy with a head a task, and of S-FSVI with one head and no coreset. It checks ours, and is none of the
+paper's numbers."""
+
+WITH_HEADS = ("fromp_multi_head", "sfsvi_multi_head")
 
 SHOWN_SETTINGS = (
     *("hidden", "epochs", "batch_size", "learning_rate", "dropout", "weight_decay", "num_samples"),
@@ -109,7 +122,7 @@ def numbers() -> dict[str, float | str]:
 
 
 def _needs(*rows: str, datasets: tuple[str, ...] = ("split_mnist", "split_fmnist")) -> tuple[Selection, ...]:
-    return tuple(Selection(d, SCENARIO, "paper", seeds=tuple(range(paper.SEEDS)), rows=rows) for d in datasets)
+    return tuple(paper.paper_scale(d, *rows, scenario=SCENARIO) for d in datasets)
 
 
 def _of(table: pd.DataFrame, dataset: str, score: str) -> dict[str, pd.Series]:
@@ -216,6 +229,17 @@ def _sfsvi_on_clothes(table: pd.DataFrame) -> Judgement:
     return holds(near, f"printed {printed.value:.1f}; {numbers}")
 
 
+def _as_its_authors(table: pd.DataFrame, rows: tuple[str, ...], points: float) -> Judgement:
+    """Whether rows end within so many points of what their authors report."""
+    gaps, words = [], []
+    for p in (p for p in AUTHORS if p.row in rows):
+        final = _of(table, p.dataset, "final_accuracy")[p.row]
+        gaps.append(abs(final.mean() - p.value))
+        name = f"{paper.label(p.row)} on {paper.LABELS[p.dataset]}"
+        words.append(f"{name} {final.mean():.2f} % (n = {len(final)}), reported {p.value:.2f}")
+    return holds(max(gaps) <= points, "; ".join(words))
+
+
 def _learned_with_dropout(table: pd.DataFrame) -> dict[bool, pd.Series]:
     """Percent of task 2 just after learning it, by seed, with and without dropout on the current task."""
     named = {sweep.jobs(one)[0].changes: one.changes["dropout"] for one in DROPPING}
@@ -295,6 +319,27 @@ CLAIMS = (
             "On Split-FMNIST the triangle mean of S-FSVI is within a point of its number.",
         ),
         *("class_incremental", _sfsvi_on_clothes, _needs("sfsvi", datasets=("split_fmnist",))),
+    ),
+    Claim(
+        *(
+            "heads",
+            "authors' code",
+            "With a head a task FROMP and S-FSVI end within 0.3 points of what authors report.",
+        ),
+        *("class_incremental", partial(_as_its_authors, rows=WITH_HEADS, points=0.3)),
+        (
+            paper.paper_scale("split_mnist", "fromp_multi_head", seeds=3),
+            *(paper.paper_scale(d, "sfsvi_multi_head", seeds=1) for d in MNISTS),
+        ),
+    ),
+    Claim(
+        *(
+            "no coreset",
+            "authors' code",
+            "Without a coreset S-FSVI ends within twice the ± of what its authors report.",
+        ),
+        *("class_incremental", partial(_as_its_authors, rows=("sfsvi_no_coreset",), points=2 * 0.52)),
+        (paper.paper_scale("split_mnist", "sfsvi_no_coreset", scenario=SCENARIO, seeds=1),),
     ),
     Claim(
         *(

@@ -33,7 +33,7 @@ FLOW_COLUMNS = {
 }
 """What the chapter's table shows of each of ``FLOWS``."""
 
-FOLDS = Selection("toy_pan", None, "paper", seeds=tuple(range(paper.SEEDS)), rows=("hmc",), changes={"num_tasks": 1})
+FOLDS = paper.paper_scale("toy_pan", "hmc", num_tasks=1)
 """Task 1 fitted since the folds of shrinkage are whole stretches of chains, which they were not in the stored rows."""
 
 DIVERGENT = 300
@@ -97,7 +97,7 @@ def flow_selection(training: str) -> Selection:
     changes = {"num_chains": 10, "num_tasks": 2}
     if FLOWS[training] != "corrected":
         changes["flow_training"] = FLOWS[training]
-    return Selection("toy_pan", None, "paper", seeds=tuple(range(paper.SEEDS)), rows=("hmc_realnvp",), changes=changes)
+    return paper.paper_scale("toy_pan", "hmc_realnvp", **changes)
 
 
 def flow_source() -> str:
@@ -226,7 +226,7 @@ def _folds(table: pd.DataFrame) -> Judgement:
 
 
 def _selection(*rows: str) -> tuple[Selection, ...]:
-    return (Selection("toy_pan", None, "paper", seeds=tuple(range(paper.SEEDS)), rows=rows),)
+    return (paper.paper_scale("toy_pan", *rows),)
 
 
 _MENDED = "The fault in the folds, mended since these rows were fitted, mattered little on task 1 of Pan's set."

@@ -250,7 +250,7 @@ def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
 
 
 def _selection(dataset: str, *rows: str) -> Selection:
-    return Selection(dataset, None, "paper", seeds=tuple(range(paper.SEEDS)), rows=rows)
+    return paper.paper_scale(dataset, *rows)
 
 
 def _mean(table: pd.DataFrame, row: str) -> float:

@@ -77,7 +77,7 @@ def largest_standard_error(num_seeds: int = 10, num_tries: int = 20_000, seed: i
 
 # --- what the chapter says
 
-SGD = Selection("split_mnist", "class_incremental", "paper", seeds=tuple(range(paper.SEEDS)), rows=("sgd",))
+SGD = paper.paper_scale("split_mnist", "sgd", scenario="class_incremental")
 
 
 def numbers() -> dict[str, float]:

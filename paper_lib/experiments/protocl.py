@@ -107,7 +107,7 @@ def _beside(difference: float) -> str:
     return f"{abs(difference):.1f} points {'above' if difference > 0 else 'below'}"
 
 
-NEEDS = tuple(Selection(d, SCENARIO, "paper", seeds=tuple(range(paper.SEEDS)), rows=LIVE.rows) for d in MNISTS)
+NEEDS = tuple(paper.paper_scale(d, *LIVE.rows, scenario=SCENARIO) for d in MNISTS)
 PUBLISHED = ("protocl_paper_epochs", "protocl_as_published")
 CALIBRATED = ("protocl_calibrated", "replay_calibrated")
 

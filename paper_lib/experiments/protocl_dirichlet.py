@@ -52,8 +52,7 @@ POINTS = 12_000
 def selection(way: str) -> Selection:
     """The runs of a way to count at the paper's scale."""
     row, changes = WAYS[way]
-    seeds = tuple(range(paper.SEEDS))
-    return Selection(DATASET, SCENARIO, "paper", seeds=seeds, rows=(row,), changes=changes)
+    return paper.paper_scale(DATASET, row, scenario=SCENARIO, **changes)
 
 
 def trace(job: Job, seed: int) -> NDArray | None:

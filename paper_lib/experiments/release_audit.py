@@ -66,7 +66,7 @@ LIVE = Selection(scenario=SCENARIO, rows=(ROW,), changes={"dropout": 0.2})
 
 HEAD_ROWS = ("hibnn", "hibnn_as_published")
 HEAD_SELECTIONS = (
-    *(Selection(d, SCENARIO, "paper", seeds=tuple(range(paper.SEEDS)), rows=HEAD_ROWS) for d in MNISTS),
+    *(paper.paper_scale(d, *HEAD_ROWS, scenario=SCENARIO) for d in MNISTS),
     *(one for one in paper.REDUCED if set(one.rows) <= set(HEAD_ROWS)),
 )
 """HIBNN's runs at the paper's scale, and those that stand in for them."""

@@ -8,7 +8,6 @@ from paper_lib import paper, sweep, tables
 from paper_lib.experiments import hmc_sequential
 from paper_lib.experiments.hmc_sequential import reported
 from paper_lib.inference import density
-from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
 LIVE = sweep.replace(hmc_sequential.LIVE, dataset="toy_gaussians")
@@ -38,7 +37,7 @@ CLAIMS = (
     *hmc_sequential.claims_of("toy_gaussians", "toy_gaussians", "Figure A2"),
     Claim(
         *(_LOST, "Figure A2", _LOST, "toy_gaussians", _counts_and_forgets),
-        (Selection("toy_gaussians", None, "paper", seeds=tuple(range(paper.SEEDS)), rows=(ADAPTED, EXACT)),),
+        (paper.paper_scale("toy_gaussians", ADAPTED, EXACT),),
     ),
 )
 """What the chapter says about stored runs."""

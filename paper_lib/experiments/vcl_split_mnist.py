@@ -180,8 +180,8 @@ def numbers() -> dict[str, float | str]:
 # --- what the chapter says about stored runs
 
 RUN = tuple(r for r in shown_in("figure_1") if r not in ("vcl_ddm", "vcl_improved"))
-MNIST = (Selection("split_mnist", None, "paper", seeds=tuple(range(paper.SEEDS)), rows=RUN),)
-TOY = tuple(Selection(d, None, "paper", seeds=tuple(range(paper.SEEDS)), rows=TOY_ROWS) for d in TOYS)
+MNIST = (paper.paper_scale("split_mnist", *RUN),)
+TOY = tuple(paper.paper_scale(d, *TOY_ROWS) for d in TOYS)
 
 
 def _words(line: pd.Series, score: str = "final") -> str:

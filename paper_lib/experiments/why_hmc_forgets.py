@@ -32,7 +32,7 @@ from paper_lib.rows import GREEN, GREY, VERMILION
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
-ROW, DATASET, SEEDS = "hmc_as_published", "toy_pan", (0, 1, 2)
+ROW, DATASET, SEEDS = "hmc_as_published", "toy_pan", 3
 
 COLUMNS = ("final accuracy ± sd", "densities failed", "converged", "verdict")
 CHANCE = 0.51
@@ -90,8 +90,8 @@ LIVE_FACTORS = ("as published", "step size and masses adapt", "all corrected, a 
 def selection(factor: str, live: Selection | None = None) -> Selection:
     """The runs of a factor, at the paper's scale unless a live selection says otherwise, which fits to all its rows."""
     if live is None:
-        seeds = SEEDS if FACTORS[factor] else tuple(range(paper.SEEDS))  # as published it is Figure 3's row
-        return Selection(DATASET, None, "paper", seeds=seeds, rows=(ROW,), changes=FACTORS[factor])
+        seeds = SEEDS if FACTORS[factor] else paper.SEEDS  # as published it is Figure 3's row
+        return paper.paper_scale(DATASET, ROW, seeds=seeds, **FACTORS[factor])
     changes = {name: None if name == "final_rows" else value for name, value in FACTORS[factor].items()}
     return sweep.replace(live, changes={**live.changes, **changes})
 
