@@ -95,7 +95,7 @@ Table(tables.verdicts(protocl_dirichlet.CLAIMS))
 #
 # **The caption holds for Algorithm 1 as printed.** There the task is united with 200 points of each earlier one, and each is
 # shown once an epoch. A class of the first task then gets 4 × 100 points on top of its 6,000, and the ratio of the largest to
-# the smallest share is {glue:text}`ratio_union`. Its authors' code repeats the memory, and the caption may have been written
+# the smallest share is {glue:text}`ratio_union`. The paper's code repeats the memory, and the caption may have been written
 # for the algorithm. The figure itself comes without numbers.
 #
 # **Tuned decay of counts turns it round.** ProtoCL as tuned here multiplies counts by 0.999 in every step, so they reach back

@@ -103,7 +103,7 @@ Table(tables.verdicts(protocl_memory.CLAIMS))
 # 1. Set `totals = [0, 5]`. What does one point of each task bring?
 #
 # :::{dropdown} Answer
-# About a third of the way to 50 points a task: ProtoCL ends at 40 % and replay at 41 %. A single point stands for one of
+# Under a third of the way to 50 points a task: ProtoCL ends at 40 % and replay at 41 %. A single point stands for one of
 # the two classes of its task, so the other one can only be lost.
 # :::
 #

@@ -113,7 +113,7 @@ Table(effects, more=judged, summary="what this chapter says of these runs, judge
 figure = schematics.filtering_model()
 figure
 
-# %% tags=["hide-input"] mystnb={"figure": {"caption": "Two printed variances are not those of the model. Left: the step of a weight's optimum lacks a division by the squared curvature. Right: the variance without data has the wrong exponent and grows without bound.", "name": "fig-imbalance-variances"}, "image": {"alt": "Left: variance of the step of five weights' optima; simulated dots lie on the corrected formula and up to a hundred times below the printed one. Right: variance of a weight without data; simulated dots and the corrected formula stay at the limit of about one while the printed one reaches a thousand after sixty steps."}}
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "Two printed variances are not those of the model. Left: the step of a weight's optimum lacks a division by the squared curvature. Right: the variance without data has the wrong exponent and grows without bound.", "name": "fig-imbalance-variances"}, "image": {"alt": "Left: variance of the step of five weights' optima; simulated dots lie on the corrected formula and as much as a hundred times and more below the printed one. Right: variance of a weight without data; simulated dots and the corrected formula stay at the limit of about one while the printed one reaches a thousand after sixty steps."}}
 derivation = filter_derivation.run(filter_derivation.Config())
 plots.filter_assumptions(derivation.steps, derivation.idle)
 
@@ -133,8 +133,8 @@ plots.lemma_1(derivation.lemma)
 # task 1 is read out 20° from the axis of the first weight. Along that axis itself the error would be below 0.001.
 #
 # **Networks: fewer updates forget less, in SGD.** With equal passes SGD forgets more at equal sizes than at a tenth, and
-# the interval of the change excludes 0. With equal updates the interval contains 0. The difference of the two changes is
-# just shown for SGD and not for VCL.
+# the interval of the change excludes 0. With equal updates the interval contains 0. The interval of the difference of the
+# two changes excludes 0 for SGD, barely, and not for VCL.
 #
 # **Networks: no harm of a larger task 2 is shown.** From equal sizes to a tenfold task 2 no rise of SGD's or VCL's
 # forgetting is shown in any design, and SGD with equal updates forgets less ({glue:text}`change_sgd:+.1f` points).

@@ -176,17 +176,31 @@ def _many_heads(table: pd.DataFrame) -> Judgement:
     return Judgement("reproduced" if vcl.lower > 0 else "not reproduced", numbers)
 
 
+RANKED = ("protocl", "protocl_paper_epochs", "protocl_calibrated")
+"""ProtoCL as S-FSVI is held against it on Table 1's data."""
+
+
 def _ranking(table: pd.DataFrame) -> Judgement:
-    """Whether ProtoCL is on par with or better than S-FSVI, on the paper's metric."""
-    found = {}
-    for dataset, part in table.groupby("dataset", observed=True):
-        best = max(("protocl", "protocl_paper_epochs"), key=lambda r: tables.by_seed(part)[r].mean())
-        found[dataset] = tables.paired(part, best, "sfsvi")
-    numbers = "; ".join(f"{LABELS[d]}: {interval(f)}" for d, f in found.items())
-    if (fewest := min(f.n for f in found.values())) < SEEDS:
-        return Judgement("not comparable", f"reduced: {fewest} seeds; ProtoCL over S-FSVI, final accuracy: {numbers}")
-    good = all(f.upper >= 0 for f in found.values())
-    return Judgement("reproduced" if good else "not reproduced", f"ProtoCL over S-FSVI, final accuracy: {numbers}")
+    """Whether ProtoCL is on par with or better than S-FSVI, on the paper's metric: the interval reaches 0 or more.
+
+    With label smoothing, which the paper lacks, that is a caveat.
+    """
+    found = {row: {d: tables.paired(part, row, "sfsvi") for d, part in table.groupby("dataset", observed=True)}
+             for row in RANKED}  # fmt: skip
+    words = (
+        f"{label(row)} {', '.join(f'{LABELS[d]} {interval(f)}' for d, f in by.items())}" for row, by in found.items()
+    )
+    numbers = f"final accuracy over S-FSVI's: {'; '.join(words)}"
+    if (fewest := min(f.n for by in found.values() for f in by.values())) < SEEDS:
+        return Judgement("not comparable", f"reduced: {fewest} seeds; {numbers}")
+    par = [row for row, by in found.items() if all(f.upper >= 0 for f in by.values())]
+    if set(par) - {"protocl_calibrated"}:
+        return Judgement("reproduced", numbers)
+    return (
+        Judgement("with a caveat", f"{numbers}; on par calibrated alone")
+        if par
+        else Judgement("not reproduced", numbers)
+    )
 
 
 def _ranking_on_cifar(table: pd.DataFrame) -> Judgement:
@@ -200,7 +214,7 @@ def _ranking_on_cifar(table: pd.DataFrame) -> Judgement:
         fewest = min(fewest, len(gains))
         of = " with an eighth of the epochs" * bool((part["changes"] != "").any())
         words.append(f"{LABELS[dataset]}{of}: {interval(found) if found else f'{gains.mean():+.1f}'}")
-    numbers = f"ProtoCL over S-FSVI, final accuracy: {'; '.join(words)}"
+    numbers = f"ProtoCL, the text's settings, over S-FSVI, final accuracy: {'; '.join(words)}"
     if fewest < SEEDS:
         return Judgement("not comparable", f"reduced: {fewest} seed{'s' * (fewest > 1)}; {numbers}")
     return Judgement("reproduced" if all(better) else "not reproduced", numbers)
@@ -387,9 +401,8 @@ def claims() -> list[Claim]:
     )
     kept = paper_scale("split_mnist", "protocl", "protocl_no_memory", "replay", scenario="class_incremental")
     on_cifar = tuple(s for d in ("split_cifar10", "split_cifar100") for s in _all_there(d, ("protocl", "sfsvi")))
-    best = ("protocl", "protocl_paper_epochs")
     rows_of_table_1 = tuple(
-        paper_scale(d, *best, "sfsvi", scenario="class_incremental") for d in ("split_mnist", "split_fmnist")
+        paper_scale(d, *RANKED, "sfsvi", scenario="class_incremental") for d in ("split_mnist", "split_fmnist")
     )
     return [
         *SECTIONS_2,

@@ -576,7 +576,7 @@ def lemma_1(table: pd.DataFrame) -> Figure:
         capsize=2,
         lw=1,
         color=BLACK,
-        label="its model, integrated",
+        label="linearised network, integrated",
     )
     network = of["network, by integration"]
     ax.plot(network.time, network["mean"], "s", ms=4, mfc="none", color=GREEN, label="the network, integrated")

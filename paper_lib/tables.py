@@ -327,7 +327,7 @@ def settings(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     for name, part in table.groupby("row", observed=True):
         identity = next(iter(runs.provenance_of(part).values()))["identity"]
         own, scaling = identity["method"][2], identity["stream"].get("scaling", "standard")
-        kept, total = own.get("coreset_per_task", own.get("memory_per_task")), own.get("memory_total")
+        kept, total = own.get("coreset_per_task", own.get("memory_per_task", 0)), own.get("memory_total")
         memory = f"{total} in all" if total else "all" if kept is None else f"{kept} a task" if kept else "none"
         pixels = "[0, 1]" if scaling == "unit" else "standardised"
         lines[name] = {"pixels": pixels, "memory": memory} | {n: own[n] for n in names if n in own}

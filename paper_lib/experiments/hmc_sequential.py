@@ -293,7 +293,7 @@ def judge_joint(table: pd.DataFrame) -> Judgement:
     return Judgement("reproduced" if final.mean >= 99.5 else "not reproduced", ours)
 
 
-RULES = {"hmc": "whole chains held out", "hmc_as_published": "as published"}
+RULES = {"hmc": "whole chains held out, the paper's step", "hmc_as_published": "as published"}
 """By which rule the size of a mixture is chosen in the rows that Figures A3 and A5 are held against."""
 
 
@@ -369,11 +369,11 @@ def judge_blame(table: pd.DataFrame) -> Judgement:
         exact, fitted = (_mean(part, row) - _mean(part, "hmc_joint") for row in ("hmc_exact", "hmc_adapted"))
         kept.append(abs(exact) <= 100 * POINT)
         lost.append(fitted < -100 * POINT)
-        words.append(f"{paper.LABELS[dataset]} {exact:+.1f} and {fitted:+.1f}")
+        words.append(f"{paper.LABELS[dataset]} {exact:+.2f} and {fitted:+.1f}")
     line = gates(table).loc["hmc_adapted"]
     ours = (
-        f"points from joint HMC, nothing fitted and a GMM handed on: {'; '.join(words)}; under the GMM "
-        f"{line.passed:.0f} of {line.n:.0f} runs converged"
+        f"points from joint HMC, nothing fitted and a GMM handed on, both adapted: {'; '.join(words)}; under the GMM "
+        f"{line.passed:.0f} of {line.n:.0f} gates were passed"
     )
     if not (all(kept) and all(lost)):
         return Judgement("not reproduced", ours)
@@ -384,8 +384,9 @@ def judge_gates(table: pd.DataFrame) -> Judgement:
     """Whether the chains of the paper's settings pass the gate."""
     line = gates(table).loc["hmc"]
     ours = (
-        f"{line.passed:.0f} of {line.n:.0f} runs pass R-hat {MAX_RHAT:g} and ESS {MIN_ESS:g}; median R-hat of log "
-        f"density {line['R-hat, log density']:.2f}, of probabilities {line['R-hat, probabilities']:.2f}"
+        f"{line.passed:.0f} of {line.n:.0f} gates (seed and task) are passed, R-hat {MAX_RHAT:g} and ESS {MIN_ESS:g}; "
+        f"median R-hat of log density {line['R-hat, log density']:.2f}, of probabilities "
+        f"{line['R-hat, probabilities']:.2f}"
     )
     if few := _few(table, ("hmc",)):
         return Judgement("open", ours + few)

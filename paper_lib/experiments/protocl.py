@@ -220,7 +220,7 @@ CLAIMS = tuple(
             (sweep.replace(NEEDS[0], rows=("protocl_no_memory",)),),
         ),
         (
-            "Read as the caption's standard error, it is met by every triangle mean and by no final accuracy.",
+            "Read as a standard error, it is met by the triangle means of these and of tuned ProtoCL, by no final one.",
             _as_standard_errors,
             tuple(sweep.replace(s, rows=("protocl", *PUBLISHED)) for s in NEEDS),
         ),

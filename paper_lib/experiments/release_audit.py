@@ -164,6 +164,8 @@ def numbers() -> dict[str, float | str]:
         for rule in RULES:
             found = own[(own.rule == rule) & (own.entropy == "predictive")].accuracy if len(own) else ()
             cited[f"head_{rule}_{dataset}"] = f"{100 * found.mean():.1f} %" if len(found) else "not run yet"
+        code = own[(own.rule == "task") & (own.entropy == "expected")].accuracy if len(own) else ()
+        cited[f"head_code_{dataset}"] = f"{100 * code.mean():.1f} %" if len(code) else "not run yet"
         cited[f"heads_{dataset}"] = str(own.seed.nunique() if len(own) else 0)
     return cited
 
