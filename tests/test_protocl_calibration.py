@@ -10,7 +10,7 @@ from paper_lib.experiments import protocl_calibration as calibration
 from paper_lib.methods.protocl import ProtoCL
 from paper_lib.notebook import selection_from
 from paper_lib.plan import load
-from paper_lib.rows import MNISTS, PROTOCL_CALIBRATED, REPLAY_CALIBRATED, ROWS
+from paper_lib.rows import JOINT_CALIBRATED, MNISTS, PROTOCL_CALIBRATED, REPLAY_CALIBRATED, ROWS
 from paper_lib.sweep import Selection, jobs
 
 each_dataset = pytest.mark.parametrize("dataset", MNISTS)
@@ -61,6 +61,14 @@ def test_reported_settings_won_the_final_round(method, dataset):
     drawn, final = (calibration.ranking(method, dataset, preset) for preset in ("drawn", "final"))
     assert set(drawn.trial[: calibration.FINALISTS]) == set(final.trial) and set(final.n) == {2}
     assert (final.score.diff().dropna() <= 0).all()
+
+
+@each_dataset
+def test_joint_training_has_the_settings_of_its_best_trial(dataset):
+    stated = JOINT_CALIBRATED[dataset]
+    assert stated == ROWS["joint_calibrated"].settings[dataset] == calibration.best("joint", dataset)
+    trials = calibration.ranking("joint", dataset, "drawn")
+    assert set(trials.trial) == set(range(8)) and trials.score[0] > trials.score[1:].max()
 
 
 @each_method
