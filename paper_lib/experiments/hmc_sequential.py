@@ -9,6 +9,7 @@ draws agree with HMC's on a task that HMC has not learned: such tasks are left o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -223,11 +224,9 @@ def numbers(dataset: str) -> dict[str, str]:
     return cited
 
 
-def listed(words: dict[str, str], rows: tuple[str, ...] = HANDED_ON) -> str:
-    """Words of each row that has some, and at the end which of ``rows`` have not been run."""
-    told = "; ".join(f"{paper.label(row)}: {said}" for row, said in words.items())
-    missing = "; ".join(paper.label(row) for row in rows if row not in words)
-    return told + f"; not run yet: {missing}" * bool(missing) if told else "not run yet"
+def listed(words: dict[str, str]) -> str:
+    """Words of each row that has some."""
+    return "; ".join(f"{paper.label(row)}: {said}" for row, said in words.items()) or "not run yet"
 
 
 def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
@@ -241,8 +240,9 @@ def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
     ends = {name: dict.fromkeys((f"{by.min():.0f}", f"{by.max():.0f}")) for name, by in by_task.items()}
     words = {name: f"{' to '.join(two)} %" for name, two in ends.items()}
     found = (words["accuracy"], words["density_accuracy"], f"{by_task.accuracy.min():.0f} %")
-    counted = f"{count:.0f} component{'s' if count > 1 else ''}"
-    single = f"{(lines.num_components == 1).sum()} of {len(lines)}"
+    is_mixture = not math.isnan(count)  # a flow has no components
+    counted = f"{count:.0f} component{'s' if count > 1 else ''}" if is_mixture else "–"
+    single = f"{(lines.num_components == 1).sum()} of {len(lines)}" if is_mixture else "–"
     return {f"{row}_{name}": word for name, word in zip(names, (*found, counted, single), strict=True)}
 
 

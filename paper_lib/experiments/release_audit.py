@@ -32,7 +32,8 @@ from paper_lib.tables import Claim, Judgement, holds
 ROW, SCENARIO, SEEDS = "protocl", "class_incremental", (0, 1, 2)
 CORRECTED, MEMORY = "as corrected", "one memory, shared out anew"
 DROPOUT, JOINT = "dropout stays on in predictions", "the joint predictive is maximised"
-REPEATS = "memory is not repeated"
+REPEATS, AFTER = "memory is not repeated", "posterior after the encoder's step"
+ANEW = "prototypes found anew after training"
 COLOURS = {"–": GREEN, "code": VERMILION, "text": BLUE, "neither": GREY}
 MEANING = {
     GREEN: "as corrected",
@@ -56,8 +57,8 @@ FACTORS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "partial batches are left out": ("code", {"drop_partial_batches": True}),
     REPEATS: ("text", {"oversample": False}),
     JOINT: ("text", {"loss": "joint"}),
-    "posterior after the encoder's step": ("text", {"evidence_after_step": True}),
-    "prototypes found anew after training": ("neither", {"evidence_mode": "recompute_final"}),
+    AFTER: ("text", {"evidence_after_step": True}),
+    ANEW: ("neither", {"evidence_mode": "recompute_final"}),
 }
 """Choices in words, who makes them, and the settings that they change."""
 
@@ -155,7 +156,13 @@ def numbers() -> dict[str, float | str]:
     cited |= {"worst_code_change": changed.change[code], "joint_final": frame["mean"][JOINT]}
     cited |= {
         f"{name}_change": changed.change[f]
-        for name, f in (("dropout", DROPOUT), ("memory", MEMORY), ("repeats", REPEATS))
+        for name, f in (
+            ("dropout", DROPOUT),
+            ("memory", MEMORY),
+            ("repeats", REPEATS),
+            ("after", AFTER),
+            ("anew", ANEW),
+        )
     }
     cited = {name: value if isinstance(value, str) else round(float(value), 4) for name, value in cited.items()}
     table = stored_heads()
