@@ -79,7 +79,7 @@ plots.traces(hmc_draws.live_traces(selection))
 Table(
     hmc_diagnostics.shown("toy_pan"),
     more=hmc_diagnostics.shown_densities("toy_pan"),
-    summary="accuracy by task, percent",
+    summary="accuracy by task, percent, and acceptance",
     source=tables.source(hmc_diagnostics.stored("toy_pan")),
 )
 
@@ -87,7 +87,7 @@ Table(
 Table(
     hmc_diagnostics.shown("toy_gaussians"),
     more=hmc_diagnostics.shown_densities("toy_gaussians"),
-    summary="accuracy by task, percent",
+    summary="accuracy by task, percent, and acceptance",
     source=tables.source(hmc_diagnostics.stored("toy_gaussians")),
 )
 

@@ -18,7 +18,7 @@ LIVE = sweep.replace(hmc_sequential.LIVE, rows=("hmc", "hmc_exact"))
 """What the chapter runs unless its parameters say otherwise."""
 
 OF_ALL = ("accuracy", "ess_log_density", "rhat_log_density", "ess_probe", "rhat_probe", "acceptance_rate", "divergent")
-COLUMNS = ["acceptance", "R-hat", "ESS", "gate passed", "density counts"]
+COLUMNS = ["R-hat", "ESS", "gate passed", "density counts"]
 OF_DENSITIES = ("density_accuracy", "num_components")
 
 FLOWS = {"as released": "release", "as here": "corrected"}
@@ -68,7 +68,6 @@ def shown(dataset: str) -> pd.DataFrame:
             continue
         part = lines[lines["row"] == row]
         found[paper.label(row)] = {
-            "acceptance": f"{part.acceptance_rate.median():.3f}",
             "R-hat": f"{part.rhat_log_density.median():.2f} / {part.rhat_probe.median():.2f}",
             "ESS": f"{part.ess_log_density.median():.0f} / {part.ess_probe.median():.0f}",
             "gate passed": f"{gate.passed[row]} of {gate.n[row]}",
@@ -78,14 +77,17 @@ def shown(dataset: str) -> pd.DataFrame:
 
 
 def shown_densities(dataset: str) -> pd.DataFrame:
-    """By row and task: accuracy of HMC's draws and of the density's on the task just learned, percent; components."""
-    lines = reported_by_task(stored(dataset)).dropna(subset=["density_accuracy"])
+    """By row and task: accuracy of HMC's draws and of the density's on the task just learned, percent; components, and
+    the share of trajectories accepted.
+    """
+    lines = reported_by_task(stored(dataset))
     by = lines.groupby(["row", "task"], observed=True)
     found = pd.DataFrame(
         {
             "HMC's draws": 100 * by.accuracy.median(),
             "the density's draws": 100 * by.density_accuracy.median(),
             "components, median": by.num_components.median(),
+            "acceptance": by.acceptance_rate.median(),
             "n": by.seed.nunique(),
         }
     )
