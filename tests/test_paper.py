@@ -211,6 +211,8 @@ def with_components(count):
         ("source of error", raised("hmc_adapted", 60), "not reproduced"),
         ("memory or prototypes", raised("protocl_no_memory", 80), "not reproduced"),
         ("objective of training", raised("protocl", 80), "with a caveat"),
+        ("ranking", raised("protocl", 10), "reproduced"),
+        ("ranking", raised("sfsvi", 10), "not reproduced"),
         ("components, Figure A5", with_components(1), "not reproduced"),
         ("components, Figure A5", with_components(2), "reproduced"),
     ],
