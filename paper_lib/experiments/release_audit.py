@@ -167,7 +167,8 @@ def numbers() -> dict[str, float | str]:
     cited = {name: value if isinstance(value, str) else round(float(value), 4) for name, value in cited.items()}
     table = stored_heads()
     for dataset in MNISTS:
-        own = table[(table.dataset == dataset) & (table["row"] == "hibnn")] if len(table) else table
+        short = HEAD_SELECTIONS[-1].changes["epochs"]
+        own = table.query("dataset == @dataset and row == 'hibnn' and epochs == @short") if len(table) else table
         for rule in RULES:
             found = own[(own.rule == rule) & (own.entropy == "predictive")].accuracy if len(own) else ()
             cited[f"head_{rule}_{dataset}"] = f"{100 * found.mean():.1f} %" if len(found) else "not run yet"
@@ -297,7 +298,8 @@ def heads(chosen: Selection) -> pd.DataFrame:
                 last = max(kept, key=lambda name: int(name.rsplit("/", 1)[1]))
                 state = job.method.restored(stream.spec, seed, torch.from_numpy(kept[last]), stream.spec.num_tasks)
                 table = head_selection(job.method, state, stream.held_out)
-                parts.append(table.assign(row=job.row, dataset=chosen.dataset, key=runs.key(job)))
+                told = {"row": job.row, "dataset": chosen.dataset, "epochs": job.method.epochs, "key": runs.key(job)}
+                parts.append(table.assign(**told))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
@@ -335,14 +337,14 @@ def run_heads(live: Selection) -> pd.DataFrame:
 
 
 def shown_heads(table: pd.DataFrame) -> pd.DataFrame:
-    """Percent over tasks and seeds, a line a row and rule: final accuracy, that of single draws, and own heads."""
+    """Percent over tasks and seeds, a line a setting and rule: final accuracy, that of single draws, and own heads."""
     if table.empty:
         return table
     words = {"task": "one a task", "point": "one a point"}
-    several = table.dataset.nunique() > 1
+    datasets, lengths = (table[name].nunique() > 1 for name in ("dataset", "epochs"))
     names = [
-        f"{paper.label(row)} on {paper.LABELS[dataset]}" if several else paper.label(row)
-        for row, dataset in zip(table["row"], table["dataset"], strict=True)
+        paper.label(row) + f" on {paper.LABELS[dataset]}" * datasets + f", {epochs} epochs" * lengths
+        for row, dataset, epochs in zip(table["row"], table["dataset"], table["epochs"], strict=True)
     ]
     named = table.assign(row=names, head=table["rule"].map(words))
     scores = {"accuracy": "final accuracy", "accuracy_of_draws": "accuracy of single draws", "own_head": "own head"}
