@@ -167,8 +167,8 @@ def numbers() -> dict[str, float | str]:
     cited = {name: value if isinstance(value, str) else round(float(value), 4) for name, value in cited.items()}
     table = stored_heads()
     for dataset in MNISTS:
-        short = HEAD_SELECTIONS[-1].changes["epochs"]
-        own = table.query("dataset == @dataset and row == 'hibnn' and epochs == @short") if len(table) else table
+        mine = {"dataset": dataset, "row": "hibnn", "epochs": HEAD_SELECTIONS[-1].changes["epochs"]}
+        own = table[(table[list(mine)] == mine).all(axis=1)] if len(table) else table
         for rule in RULES:
             found = own[(own.rule == rule) & (own.entropy == "predictive")].accuracy if len(own) else ()
             cited[f"head_{rule}_{dataset}"] = f"{100 * found.mean():.1f} %" if len(found) else "not run yet"
