@@ -77,7 +77,7 @@ found = why_hmc_forgets.stored()
 shown, more = why_hmc_forgets.shown(found)
 Table(shown, more=more, source=why_hmc_forgets.source())
 
-# %% tags=["hide-input"] mystnb={"figure": {"caption": "The settings run so far, a dot a seed. All that hand on a density end far below the two that fit nothing.", "name": "fig-why-stored"}, "image": {"alt": "Final accuracy of the published setting and of each change of one factor, a line each: ten dots of seeds as published, three elsewhere. The two lines with nothing fitted are green near 98 percent; all others are grey, between 43 and 66."}}
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "The settings run so far, a dot a seed. All that hand on a density end far below the two that fit nothing.", "name": "fig-why-stored"}, "image": {"alt": "Final accuracy of the published setting and of each change of one factor, a line each: ten dots of seeds as published, three elsewhere. The two lines with nothing fitted are green near 98 percent; all others are grey, between 40 and 70."}}
 plots.factors(found, why_hmc_forgets.MEANING)
 
 # %% tags=["hide-input"]

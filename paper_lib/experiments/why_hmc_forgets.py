@@ -220,8 +220,8 @@ def _to_blame(frame: pd.DataFrame) -> str:
     exact = frame.index.str.endswith(("exact", "(exact)"))
     if frame["mean"][~exact].max() < frame["mean"][exact].min() - 10:
         return (
-            f"all {(~exact).sum()} settings run that hand on a density end more than ten points below both that keep "
-            "all data and fit nothing"
+            f"the {(~exact).sum()} settings with a fitted density that were run all end more than ten points below the "
+            "two that keep all data and fit nothing"
         )
     return "some settings that hand on a density end as high as those that keep all data and fit nothing"
 
