@@ -99,7 +99,7 @@ Table(release_audit.shown_heads(release_audit.run_heads(selection)), spec=".1f")
 # %% [markdown]
 # {glue:text}`heads_split_mnist` seeds of Split-MNIST and {glue:text}`heads_split_fmnist` of Split-FMNIST, on the reference's
 # network of one hidden layer of 100. They are reduced to 100 epochs of 1,000, at ten times the learning rate
-# ({doc}`/notebooks/class_incremental` says why).
+# ({doc}`/notebooks/class_incremental` says why). One seed of Split-MNIST has all 1,000.
 
 # %% tags=["hide-input"]
 Table(

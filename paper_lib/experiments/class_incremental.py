@@ -107,6 +107,9 @@ def numbers() -> dict[str, float | str]:
         cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
     (few_epochs,) = (one for one in paper.REDUCED if one.dataset == "split_cifar10" and "protocl" in one.rows)
     cited |= tables.numbers(sweep.stored(few_epochs), few_epochs.rows, "_cifar10_short")
+    for dataset, short in (("split_mnist", "_short"), ("split_fmnist", "_short_fmnist")):
+        reduced = [one for one in paper.REDUCED if one.dataset == dataset and "hibnn" in one.rows]
+        cited |= tables.numbers(sweep.stored(reduced), ("hibnn",), short)
     of_two = sweep.stored(DROPPING)
     for on, name in ((True, "with"), (False, "without")):
         found = _learned_with_dropout(of_two).get(on, pd.Series([np.nan]))
