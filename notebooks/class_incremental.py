@@ -155,7 +155,7 @@ Table(shown, more=more, source=class_incremental.source("split_cifar100"))
 # {glue:text}`sfsvi_multi_head_split_mnist` and {glue:text}`sfsvi_multi_head_split_fmnist` on the two sets, for 99.54 and
 # 99.05. Without a coreset S-FSVI ends at {glue:text}`sfsvi_no_coreset_split_mnist` (one seed), for 20.15 ± 0.52.
 #
-# **HIBNN is far below its printed number on Split-MNIST, and longer training does not help.** The network is that of its
+# **HIBNN is far below its printed number on Split-MNIST, and one seed trained longer is no nearer.** The network is that of its
 # code, one layer of 100. With the code's 1,000 epochs one seed of Split-MNIST ends at {glue:text}`final_hibnn:.1f` %. Three
 # seeds of 100 epochs, at ten times the learning rate, end at {glue:text}`final_hibnn_short:.1f` % there and at
 # {glue:text}`final_hibnn_short_fmnist:.1f` % on Split-FMNIST. The paper prints 85.50 ± 3.20 and 43.70 ± 20.21. So few
