@@ -260,21 +260,32 @@ def _more_points(table: pd.DataFrame) -> Judgement:
     )
 
 
+def _few_on_clothes(table: pd.DataFrame) -> Judgement:
+    found = curve(at_paper_scale("split_fmnist"), (50, 5000), among(table))
+    few, many = (paired(found, total) for total in (50, 5000))
+    words = ", ".join(f"{paper.interval(one)} with {total:,}" for one, total in ((few, 50), (many, 5000)))
+    return holds(few.upper < -5 and many.lower > -1, f"final accuracy of ProtoCL less replay's, points: {words}")
+
+
 CLAIMS = tuple(
-    Claim(says, "Figure 7", says, "protocl_memory", judge, needs(*rows, totals=totals, datasets=("split_mnist",)))
-    for says, judge, rows, totals in (
+    Claim(says, "Figure 7", says, "protocl_memory", judge, needs(*rows, totals=totals, datasets=(dataset,)))
+    for says, judge, rows, totals, dataset in (
         (
             "The printed numbers without memory and with 1,000 points are ProtoCL's triangle means, within their ±.",
-            *(_printed, ("protocl",), (0, 1000)),
+            *(_printed, ("protocl",), (0, 1000), "split_mnist"),
         ),
         (
             "Twenty points a task bring ProtoCL more than half of the way from none to 200 a task.",
-            *(_few_points, ("protocl",), (0, 100, 1000)),
+            *(_few_points, ("protocl",), (0, 100, 1000), "split_mnist"),
         ),
         (
             "A memory five times as large adds less than a tenth of what the first 1,000 points add.",
-            *(_more_points, ("protocl",), (0, 1000, 5000)),
+            *(_more_points, ("protocl",), (0, 1000, 5000), "split_mnist"),
+        ),
+        (
+            "On Split-FMNIST ProtoCL is more than five points below replay with 50 points, and not with 5,000.",
+            *(_few_on_clothes, ROWS, (50, 5000), "split_fmnist"),
         ),
     )
 )
-"""What the chapter says about stored runs of Split-MNIST."""
+"""What the chapter says about stored runs."""
