@@ -107,7 +107,7 @@ class Plan:
     Attributes:
         selections: what ``paper-lib run`` takes.
         chapters: a chapter's name to the selection that it spreads over its design.
-        seeds_a_piece: data set to how many seeds one process runs; all of them where nothing is said.
+        seeds_a_piece: data set, or row, to how many seeds one process runs at most; all where nothing is said.
     """
 
     selections: tuple[Selection, ...]
@@ -128,7 +128,8 @@ class Plan:
 
     def _split(self, piece: Piece) -> Iterator[Piece]:
         seeds = piece.selection.seeds
-        step = self.seeds_a_piece.get(piece.selection.dataset, len(seeds))
+        names = (piece.selection.dataset, *piece.selection.rows)
+        step = min(self.seeds_a_piece.get(name, len(seeds)) for name in names)
         for start in range(0, len(seeds), step):
             yield Piece(replace(piece.selection, seeds=seeds[start : start + step]), piece.chapter)
 

@@ -123,6 +123,8 @@ def test_seeds_are_split_and_each_stands_in_one_piece():
     whole = Selection("split_digits", "class_incremental", seeds=tuple(range(10)), rows=("sgd",))
     pieces = plan.Plan((whole,), seeds_a_piece={"split_digits": 4}).pieces()
     assert [piece.selection.seeds for piece in pieces] == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9)]
+    fewer = plan.Plan((whole,), seeds_a_piece={"split_digits": 4, "sgd": 3, "joint": 1}).pieces()
+    assert [len(piece.selection.seeds) for piece in fewer] == [3, 3, 3, 1]  # a row's own limit, if it is less
 
 
 def test_a_runs_data_seed_is_in_its_command():
