@@ -60,7 +60,7 @@ ANSWERS = [
     (
         hmc_sequential,
         {"rows": ["hmc_gaussian", "hmc_realnvp", "hmc_joint"]},
-        {"hmc_gaussian": 62, "hmc_realnvp": (60, 63), "hmc_joint": 90},
+        {"hmc_gaussian": 62, "hmc_realnvp": (60, 63), "hmc_joint": 91},
     ),
     (hmc_sequential, {"prior_precision": 1}, {"hmc": (58, 62), "hmc_joint": 98}),
     (hmc_sequential, {"num_chains": 2, "rows": ["hmc_exact"]}, {"hmc_exact": 92}),
