@@ -78,7 +78,7 @@ plots.traces(hmc_draws.live_traces(selection))
 # %% tags=["hide-input"]
 Table(
     hmc_diagnostics.shown("toy_pan"),
-    more=hmc_diagnostics.shown_densities("toy_pan"),
+    more=hmc_diagnostics.shown_by_task("toy_pan"),
     summary="accuracy by task, percent, and acceptance",
     source=tables.source(hmc_diagnostics.stored("toy_pan")),
 )
@@ -86,7 +86,7 @@ Table(
 # %% tags=["hide-input"]
 Table(
     hmc_diagnostics.shown("toy_gaussians"),
-    more=hmc_diagnostics.shown_densities("toy_gaussians"),
+    more=hmc_diagnostics.shown_by_task("toy_gaussians"),
     summary="accuracy by task, percent, and acceptance",
     source=tables.source(hmc_diagnostics.stored("toy_gaussians")),
 )

@@ -75,7 +75,7 @@ hmc_draws.walk(selection)
 # draws, here whole chains. "As published" has those of the released code, except that its mixtures have at most 50
 # components, where the release tries up to 500, and grow by splitting; it has 5,000 iterations. "Adapted" tunes, during
 # warm-up, the step and a mass for each weight, so that steps are long where the posterior is wide, and so do the two
-# controls; 3,000 iterations are enough for them. Covariances of mixtures are shrunk ({term}`shrinkage`), but as published.
+# controls; they have 3,000 iterations. Covariances of mixtures are shrunk ({term}`shrinkage`), but as published.
 # {doc}`/notebooks/why_hmc_forgets` changes one thing at a time.
 #
 # A {term}`fitted density counts` if its draws are within a point of HMC's on the task just learned and if it is no worse

@@ -89,13 +89,13 @@ Table(tables.verdicts(protocl_memory.CLAIMS))
 # {glue:text}`triangle_protocl_1000`. The numbers between them are in the figure alone, which has no table.
 #
 # **Replay of the same points, without prototypes.** With 1,000 points it ends at {glue:text}`final_replay_1000` on
-# Split-MNIST and {glue:text}`final_replay_1000_fmnist` on Split-FMNIST; ProtoCL ends at {glue:text}`final_protocl_1000` and
-# {glue:text}`final_protocl_1000_fmnist`. With 50 points ProtoCL ends at {glue:text}`final_protocl_50` on
+# Split-MNIST and {glue:text}`final_replay_1000_fmnist` on Split-FMNIST; ProtoCL ends at {glue:text}`final_protocl_1000`
+# and {glue:text}`final_protocl_1000_fmnist`. With 50 points ProtoCL ends at {glue:text}`final_protocl_50` on
 # Split-MNIST and replay at {glue:text}`final_replay_50`; on Split-FMNIST it is {glue:text}`final_protocl_50_fmnist` and
 # {glue:text}`final_replay_50_fmnist`. So few points of clothing are worth more to replay; with 5,000 it is
-# {glue:text}`final_protocl_5000_fmnist` and {glue:text}`final_replay_5000_fmnist`. Neither has settings for so few. ProtoCL repeats a smaller memory
-# more often, until old and new points are 1:1. Replay gives an old point the weight of 60 new ones, its tuned
-# {term}`replay weight`, however few there are.
+# {glue:text}`final_protocl_5000_fmnist` and {glue:text}`final_replay_5000_fmnist`. Neither has settings for so few.
+# ProtoCL repeats a smaller memory more often, until old and new points are 1:1. Replay gives an old point the weight of
+# 60 new ones, its tuned {term}`replay weight`, however few there are.
 #
 # **Not tested.** Settings tuned for each size; the release's way to share the buffer among the tasks so far; the paper's 50
 # epochs, where six were chosen, which is the caveat of the verdict.

@@ -27,7 +27,8 @@
 # "As corrected" is ProtoCL with the settings of {doc}`/notebooks/protocl` and none of the choices below.
 #
 # Two choices are of the evaluation. ProtoCL's code takes the labels of test points into its posterior once they are
-# scored. HIBNN's code chooses one head for the whole test set of a task, by the entropy $H$ of its predictions, a mean over draws $w$ of the weights:
+# scored. HIBNN's code chooses one head for the whole test set of a task, by the entropy $H$ of its predictions, a mean
+# over draws $w$ of the weights:
 #
 # $$\begin{aligned}
 # \hat\jmath &= \arg\min_j \frac{1}{|G|} \sum_{x \in G} \mathbb{E}_w H\big[p(y \mid x, w, \text{head } j)\big], \\

@@ -510,7 +510,10 @@ def _bounds() -> Iterable[Row]:
     yield memory(
         "joint_calibrated",
         joint,
-        {"split_digits": BOUNDS["split_digits"] | {"dropout": 0.3}, **JOINT_CALIBRATED},
+        {
+            "split_digits": BOUNDS["split_digits"] | {"dropout": JOINT_CALIBRATED["split_mnist"]["dropout"]},
+            **JOINT_CALIBRATED,
+        },
         style=Style("joint training, calibrated", BLACK, "*", "--"),
     )
     yield memory("joint", joint, BOUNDS, style=Style("joint training", BLACK, None, "--"))

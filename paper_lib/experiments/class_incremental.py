@@ -10,7 +10,7 @@ import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
 from paper_lib.experiments import vcl_split_mnist
-from paper_lib.rows import MNISTS, shown_in
+from paper_lib.rows import shown_in
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, Printed, holds
 
@@ -101,6 +101,9 @@ def numbers() -> dict[str, float | str]:
     cited: dict[str, float | str] = {}
     for dataset, short in (("split_mnist", ""), ("split_fmnist", "_fmnist")):
         table = stored(dataset)
+        for row in ("protocl", "protocl_calibrated"):
+            gap = tables.paired(table, row, "sfsvi")
+            cited[f"{row}_over_sfsvi_{dataset}"] = paper.interval(gap) if gap else "not run yet"
         cited |= tables.numbers(table, shown_in("tables"), short)
         cited[f"n_sfsvi{short}"] = str(len(tables.by_seed(table).get("sfsvi", ())))
     for dataset, short in (("split_cifar10", "_cifar10"), ("split_cifar100", "_cifar100")):
@@ -130,9 +133,6 @@ def numbers() -> dict[str, float | str]:
     for p in AUTHORS:
         final = tables.by_seed(sweep.stored(_OF_AUTHORS[p.row, p.dataset])).get(p.row)
         cited[f"{p.row}_{p.dataset}"] = "not run yet" if final is None else f"{final.mean():.1f} %"
-    for row in ("protocl", "protocl_calibrated"):
-        gaps = {d: tables.paired(stored(d), row, "sfsvi") for d in MNISTS}
-        cited |= {f"{row}_over_sfsvi_{d}": paper.interval(gap) if gap else "not run yet" for d, gap in gaps.items()}
     logs = vcl_split_mnist.beside_public_logs(stored("split_mnist"))
     return cited | {f"log_{row}": round(float(x), 4) for row, x in logs["log, triangle mean"].items()}
 
@@ -245,15 +245,15 @@ def _sfsvi_on_clothes(table: pd.DataFrame) -> Judgement:
     return holds(near, f"printed {printed.value:.1f}; {numbers}")
 
 
-def _as_its_authors(table: pd.DataFrame, rows: tuple[str, ...], points: float) -> Judgement:
-    """Whether rows end within so many points of what their authors report."""
-    gaps, words = [], []
+def _as_its_authors(table: pd.DataFrame, rows: tuple[str, ...], points: float | None = None) -> Judgement:
+    """Whether rows end within so many points, or else twice the ±, of what their authors report."""
+    near, words = [], []
     for p in (p for p in AUTHORS if p.row in rows):
         final = _of(table, p.dataset, "final_accuracy")[p.row]
-        gaps.append(abs(final.mean() - p.value))
+        near.append(abs(final.mean() - p.value) <= (points or 2 * p.margin))
         name = f"{paper.label(p.row)} on {paper.LABELS[p.dataset]}"
         words.append(f"{name} {final.mean():.2f} % (n = {len(final)}), reported {p.value:.2f}")
-    return holds(max(gaps) <= points, "; ".join(words))
+    return holds(all(near), "; ".join(words))
 
 
 def _learned_with_dropout(table: pd.DataFrame) -> dict[bool, pd.Series]:
@@ -340,7 +340,7 @@ CLAIMS = (
         *(
             "heads",
             "authors' code",
-            "With a head a task FROMP and S-FSVI end within 0.3 points of what authors report.",
+            "With a head a task FROMP and S-FSVI end within 0.3 points of what their authors report.",
         ),
         *("class_incremental", partial(_as_its_authors, rows=WITH_HEADS, points=0.3)),
         tuple(one for (row, _), one in _OF_AUTHORS.items() if row in WITH_HEADS),
@@ -351,7 +351,7 @@ CLAIMS = (
             "authors' code",
             "Without a coreset S-FSVI ends within twice the ± of what its authors report.",
         ),
-        *("class_incremental", partial(_as_its_authors, rows=("sfsvi_no_coreset",), points=2 * 0.52)),
+        *("class_incremental", partial(_as_its_authors, rows=("sfsvi_no_coreset",))),
         (_OF_AUTHORS["sfsvi_no_coreset", "split_mnist"],),
     ),
     Claim(

@@ -76,7 +76,7 @@ def shown(dataset: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(found, orient="index", columns=COLUMNS).rename_axis(index="method")
 
 
-def shown_densities(dataset: str) -> pd.DataFrame:
+def shown_by_task(dataset: str) -> pd.DataFrame:
     """By row and task: accuracy of HMC's draws and of the density's on the task just learned, percent; components, and
     the share of trajectories accepted.
     """

@@ -249,10 +249,6 @@ def _draws(table: pd.DataFrame, row: str) -> dict[str, str]:
 # --- what the paper and the chapters say
 
 
-def _selection(dataset: str, *rows: str) -> Selection:
-    return paper.paper_scale(dataset, *rows)
-
-
 def _mean(table: pd.DataFrame, row: str) -> float:
     return float(tables.by_seed(table)[row].mean())
 
@@ -411,7 +407,7 @@ def claims_of(dataset: str, chapter: str, exhibit: str) -> tuple[Claim, ...]:
     """What the chapter of a data set says about stored runs."""
     name = paper.LABELS[dataset]
     return tuple(
-        Claim(says, exhibit, says, chapter, judge, (_selection(dataset, *rows),))
+        Claim(says, exhibit, says, chapter, judge, (paper.paper_scale(dataset, *rows),))
         for says, judge, rows in (
             (f"On {name} the exact recursion and joint HMC agree within a point after every task.", _equal, CONTROLS),
             (

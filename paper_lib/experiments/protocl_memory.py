@@ -57,7 +57,7 @@ def selection(name: str, total: int, live: Selection) -> Selection:
 
 def at_paper_scale(dataset: str) -> Selection:
     """The selection that the curve of a data set is made from."""
-    return Selection(dataset, SCENARIO, "paper", seeds=tuple(range(SEEDS)), rows=ROWS)
+    return paper.paper_scale(dataset, *ROWS, scenario=SCENARIO, seeds=SEEDS)
 
 
 def selections(live: Selection | None = None, totals: Iterable[int] = TOTALS) -> list[Selection]:

@@ -66,10 +66,8 @@ LIVE = Selection(scenario=SCENARIO, rows=(ROW,), changes={"dropout": 0.2})
 """What the chapter runs unless its parameters say otherwise: with dropout on digits too, where ``protocl`` has none."""
 
 HEAD_ROWS = ("hibnn", "hibnn_as_published")
-HEAD_SELECTIONS = (
-    *(paper.paper_scale(d, *HEAD_ROWS, scenario=SCENARIO) for d in MNISTS),
-    *(one for one in paper.REDUCED if set(one.rows) <= set(HEAD_ROWS)),
-)
+REDUCED_HEADS = tuple(one for one in paper.REDUCED if set(one.rows) <= set(HEAD_ROWS))
+HEAD_SELECTIONS = (*(paper.paper_scale(d, *HEAD_ROWS, scenario=SCENARIO) for d in MNISTS), *REDUCED_HEADS)
 """HIBNN's runs at the paper's scale, and those that stand in for them."""
 HEAD_COMMAND = 'python -c "from paper_lib.experiments import release_audit as r; r.write_heads()"'
 """What chooses heads for the runs that the run store keeps, and writes how that ends."""
@@ -156,24 +154,21 @@ def numbers() -> dict[str, float | str]:
     cited |= {"worst_code_change": changed.change[code], "joint_final": frame["mean"][JOINT]}
     cited |= {
         f"{name}_change": changed.change[f]
-        for name, f in (
-            ("dropout", DROPOUT),
-            ("memory", MEMORY),
-            ("repeats", REPEATS),
-            ("after", AFTER),
-            ("anew", ANEW),
+        for name, f in zip(
+            ("dropout", "memory", "repeats", "after", "anew"), (DROPOUT, MEMORY, REPEATS, AFTER, ANEW), strict=True
         )
     }
     cited = {name: value if isinstance(value, str) else round(float(value), 4) for name, value in cited.items()}
-    table = stored_heads()
+    table, (epochs,) = stored_heads(), {one.changes["epochs"] for one in REDUCED_HEADS}
     for dataset in MNISTS:
-        mine = {"dataset": dataset, "row": "hibnn", "epochs": HEAD_SELECTIONS[-1].changes["epochs"]}
-        own = table[(table[list(mine)] == mine).all(axis=1)] if len(table) else table
-        for rule in RULES:
-            found = own[(own.rule == rule) & (own.entropy == "predictive")].accuracy if len(own) else ()
-            cited[f"head_{rule}_{dataset}"] = f"{100 * found.mean():.1f} %" if len(found) else "not run yet"
-        code = own[(own.rule == "task") & (own.entropy == "expected")].accuracy if len(own) else ()
-        cited[f"head_code_{dataset}"] = f"{100 * code.mean():.1f} %" if len(code) else "not run yet"
+        own = (
+            table[(table.dataset == dataset) & (table.epochs == epochs) & (table["row"] == "hibnn")]
+            if len(table)
+            else table
+        )
+        for rule, entropy, name in (*((rule, "predictive", rule) for rule in RULES), ("task", "expected", "code")):
+            found = own[(own.rule == rule) & (own.entropy == entropy)].accuracy if len(own) else ()
+            cited[f"head_{name}_{dataset}"] = f"{100 * found.mean():.1f} %" if len(found) else "not run yet"
         cited[f"heads_{dataset}"] = str(own.seed.nunique() if len(own) else 0)
     return cited
 
