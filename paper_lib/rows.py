@@ -231,7 +231,7 @@ REPLAY_CALIBRATED = plus(
     **{"dropout": 0.2, "weight_decay": 0.0},
 )
 JOINT_CALIBRATED = plus(MNIST_SIZES, epochs=20, learning_rate=3e-4, dropout=0.3)
-"""What calibration chose by accuracy and likelihood (``experiments/protocl_calibration.py``). Elsewhere labels of
+"""What calibration chose by accuracy and likelihood (``experiments/calibration.py``). Elsewhere labels of
 ProtoCL and replay are smoothed, joint training on digits has its dropout, and nothing else is changed."""
 BOUNDS = {
     "split_digits": {"hidden": (64, 32), "batch_size": 64, "epochs": 50},

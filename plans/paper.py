@@ -4,7 +4,7 @@ A row, a data set and a setting come from ``paper_lib/rows.py`` and the experime
 """
 
 from paper_lib.experiments import (
-    protocl_calibration,
+    calibration,
     protocl_memory,
     protocl_tuning,
     release_audit,
@@ -40,7 +40,7 @@ SELECTIONS = [
     *release_audit.selections(),
     *(vcl_toy_tuning.selection(d, trial) for d in TOYS for trial in range(len(vcl_toy_tuning.TRIALS))),
     *(one for d in MNISTS for method in protocl_tuning.METHODS for one in protocl_tuning.known(method, d)),
-    *(one for method in protocl_calibration.METHODS for d in MNISTS for one in protocl_calibration.known(method, d)),
+    *(one for method in calibration.METHODS for d in MNISTS for one in calibration.known(method, d)),
 ]
 CHAPTERS = {"task_imbalance": task_imbalance.PAPER}
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from paper_lib import runs, sweep
-from paper_lib.experiments import protocl_calibration, protocl_tuning
+from paper_lib.experiments import calibration, protocl_tuning
 from paper_lib.rows import PROTOCL, PROTOCL_PAPER_EPOCHS, REPLAY, ROWS
 
 each_dataset = pytest.mark.parametrize("dataset", ["split_mnist", "split_fmnist"])
@@ -70,7 +70,7 @@ def test_trials_saw_validation_data_only(dataset):
 def test_the_stored_trials_are_those_of_the_rounds_and_each_is_a_change_of_the_reported_row(method, dataset):
     chosen = [one for name in (*protocl_tuning.ROUNDS[method], "final") for one in known(method, dataset, name)]
     told = {sweep.jobs(one)[0].changes for one in chosen}
-    later = {sweep.jobs(one)[0].changes for one in protocl_calibration.known(method, dataset)}
+    later = {sweep.jobs(one)[0].changes for one in calibration.known(method, dataset)}
     table = runs.stored(f"{dataset}-validation")
     assert told <= set(table.changes[table.row == method]) <= told | later
     for one in chosen:

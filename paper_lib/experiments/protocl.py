@@ -2,7 +2,7 @@
 
 ``protocl`` is the corrected method with settings chosen on validation data (``experiments/protocl_tuning.py``), the
 number of epochs among them; ``protocl_paper_epochs`` the best with the paper's epochs; ``protocl_calibrated`` what was
-chosen by likelihood too (``experiments/protocl_calibration.py``); ``protocl_as_published`` the release's configuration;
+chosen by likelihood too (``experiments/calibration.py``); ``protocl_as_published`` the release's configuration;
 ``protocl_no_memory`` the corrected method without replay; ``replay`` and ``replay_calibrated`` the same memory without
 prototypes, chosen alike; ``joint`` training on all tasks so far; ``sgd`` training on the current task alone.
 """
@@ -14,7 +14,7 @@ import math
 import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
-from paper_lib.experiments import protocl_calibration, protocl_tuning
+from paper_lib.experiments import calibration, protocl_tuning
 from paper_lib.rows import MNISTS
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
@@ -96,7 +96,7 @@ def numbers() -> dict[str, float | str]:
         cited |= {f"z_{row}{short}": round(float(lines["triangle z"][row]), 4) for row in ("protocl", *PUBLISHED)}
         cited[f"protocl_beside_replay{short}"] = _beside(cited[f"protocl_over_replay{short}"])
         cited[f"calibrated_beside_replay{short}"] = _beside(cited[f"protocl_calibrated_over_replay{short}"])
-        final = protocl_calibration.ranking("protocl", dataset, "final")
+        final = calibration.ranking("protocl", dataset, "final")
         cited[f"drawn_behind{short}"] = round(float(final.score[0] - final.score[final.trial > 0].max()), 4)
     for dataset in MNISTS:
         cited[f"verdict_{dataset}"] = paper.verdict(f"{paper.label('protocl')} on {paper.LABELS[dataset]}")
@@ -142,7 +142,7 @@ def _by_the_score(table: pd.DataFrame) -> Judgement:
     words, ahead = [], []
     for dataset in MNISTS:
         lines = tables.comparison(table[table.dataset == dataset], (), ("replay", *CALIBRATED))
-        score = (lines.final + lines.triangle) / 2 - protocl_calibration.POINTS_A_NAT * lines.nll
+        score = (lines.final + lines.triangle) / 2 - calibration.POINTS_A_NAT * lines.nll
         ahead.append(score["replay"] > score[CALIBRATED[0]])
         words.append(
             f"{paper.LABELS[dataset]}: replay {score['replay']:.1f}, calibrated {score[CALIBRATED[1]]:.1f}; "

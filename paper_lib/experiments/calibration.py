@@ -1,13 +1,14 @@
-"""The choice of settings for calibrated ProtoCL, replay of the same memory and joint training, on validation data.
+"""The choice of settings for accuracy and likelihood together, on validation data: every method has the same budget.
 
 ProtoCL as ``protocl_tuning.py`` chose it is over-confident. Here labels may be smoothed, memory may weigh more, the
-embedding may have a rate of dropout of its own and the noise may be another or learned; replay and joint training get
-the same room. Configurations are trained on nine tenths of the training data and compared on the last tenth:
+embedding may have a rate of dropout of its own and the noise may be another or learned. Replay, joint training and the
+baselines get the same room. Configurations are trained on nine tenths of the training data and compared on the last:
 
 - ``drawn``: one maximin Latin hypercube over all settings of ProtoCL and replay, and one trial before it. Both methods
   take the same trials, replay without the settings that it has not, so both have as many trials and in each of them as
-  many steps. Of joint training, every combination of a small grid. One seed.
-- ``final``: the best three of ProtoCL and of replay on two other seeds, so that no winner won by its seed.
+  many steps. FROMP, S-FSVI and HIBNN have as many trials of their own settings and at most as many passes over a task
+  (``BASELINES``). Of joint training, every combination of a small grid. One seed.
+- ``final``: the best three of each but joint training on two other seeds, so that no winner won by its seed.
 
 The score asks for accuracy and calibration: the mean of P_T and triangle mean, in percent, less five points for every
 nat of negative log-likelihood after the last task. ``rows.py`` states the winners and a test compares them.
@@ -23,10 +24,9 @@ from typing import Any
 import pandas as pd
 
 from paper_lib.experiments.protocl_tuning import SCENARIO, determined, latin_hypercube, scored
-from paper_lib.rows import MNIST_SIZES, ROWS
+from paper_lib.rows import MNIST_SIZES, MNISTS, ROWS
 from paper_lib.sweep import Selection
 
-METHODS = ("protocl", "replay", "joint")
 TRIALS = 20
 FINALISTS = 3
 SEEDS = {"drawn": (100,), "final": (101, 102)}
@@ -63,6 +63,45 @@ FIRST: dict[str, Any] = {
 """A trial before those that are drawn: ProtoCL's settings without calibration on Split-MNIST, with labels smoothed and
 memory four times as heavy, which was known to help."""
 
+LONGEST = max(epochs for epochs, *_ in GRID["epochs", "oversample", "replay_weight"])
+"""Passes over a task of the longest trial of replay."""
+
+PASSES = (3, 6, LONGEST)
+
+BASELINES: dict[str, dict[Any, tuple[Any, ...]]] = {
+    "fromp": {
+        "learning_rate": (1e-4, 3e-4, 1e-3),
+        "epochs": PASSES,
+        "temperature": (1.0, 10.0, 100.0),
+        "prior_precision": (1e-4, 1e-3, 1e-2),
+        "clip": (0.1, 2.0, 100.0),
+        "selection": ("lambda_descend", "random"),
+    },
+    "sfsvi": {
+        "learning_rate": (2e-4, 5e-4, 1e-3, 2e-3),
+        "epochs": PASSES,
+        "num_context": (10, 20, 40),
+        "prior_var": (1e-3, 1e-2, 1e-1),
+        "divergence_weight": ("equal", "normalized"),
+        "init_log_var": ((-10.0, -8.0), (-7.0, -5.0)),
+        "carry_moments": (True, False),
+    },
+    "hibnn": {
+        "learning_rate": (1e-3, 3e-3, 1e-2),
+        "epochs": PASSES,
+        "likelihood_epochs": PASSES,
+        "batch_size": (64, 128, 512),
+        "prior_var": (0.1, 0.7),
+        "init_log_var": (-10.0, -6.0),
+        "stick_prior": ((5.0, 1.0), (20.0, 1.0)),
+    },
+}
+"""What is tuned of the baselines. Before the trials drawn from it, each has its reference's settings with ``LONGEST``
+passes: a fraction of the reference's own but for FROMP, whose are ten. HIBNN's passes by maximum likelihood, over the
+first task alone, come on top."""
+
+METHODS = ("protocl", "replay", *BASELINES, "joint")
+
 JOINT = {"learning_rate": (3e-4, 1e-3), "epochs": (10, 20), "dropout": (0.0, 0.3)}
 """Joint training has no memory to weigh and starts afresh for every task, so a trial takes several times as long."""
 
@@ -72,6 +111,10 @@ def trials(method: str) -> list[dict[str, Any]]:
     """The settings of the first round, in the order of their trial numbers; the same on every data set."""
     if method == "joint":
         return [dict(zip(JOINT, values, strict=True)) for values in product(*JOINT.values())]
+    if method in BASELINES:
+        grid = BASELINES[method]
+        reference, _ = ROWS[method].build(MNISTS[0], "paper", {"epochs": LONGEST, "likelihood_epochs": LONGEST})
+        return [{name: getattr(reference, name) for name in grid}, *latin_hypercube(grid, TRIALS, seed=1907)]
     return [_of(method, FIXED | settings) for settings in (FIRST, *latin_hypercube(GRID, TRIALS, seed=1907))]
 
 
@@ -130,4 +173,5 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
 def best(method: str, dataset: str) -> dict[str, Any]:
     """The settings that won the last round, with what was fixed."""
     winner = int(ranking(method, dataset, rounds(method)[-1]).trial[0])
-    return MNIST_SIZES[dataset] | trials(method)[winner]
+    fixed = ROWS[method].settings if method in BASELINES else MNIST_SIZES
+    return {**fixed[dataset], **trials(method)[winner]}

@@ -1,12 +1,13 @@
-"""The budget of calibration is the same for ProtoCL and replay, and the reported settings are what its trials chose."""
+"""The budget of calibration is the same for every method, and the reported settings are what its trials chose."""
 
 import shlex
+from dataclasses import asdict
 from itertools import combinations
 
 import pytest
 
 from paper_lib import cli, tables
-from paper_lib.experiments import protocl_calibration as calibration
+from paper_lib.experiments import calibration
 from paper_lib.methods.protocl import ProtoCL
 from paper_lib.notebook import selection_from
 from paper_lib.plan import load
@@ -27,16 +28,28 @@ def test_both_methods_take_the_same_trials_and_so_as_many_steps():
         assert set(a) == set(b) | {"class_prior", "noise_var", "learn_noise_var", "forget", "evidence_mode"}
 
 
-def test_every_value_is_tried_about_equally_often_and_no_two_trials_are_near_another():
-    drawn = calibration.trials("protocl")[1:]
-    embedding = [{"embedding_dropout": t["dropout"][2], **t, "dropout": t["dropout"][0]} for t in drawn]
-    keys = [names if isinstance(names, tuple) else (names,) for names in calibration.GRID]
-    columns = [[tuple(settings[name] for name in names) for settings in embedding] for names in keys]
-    for column, values in zip(columns, calibration.GRID.values(), strict=True):
-        counts = [column.count(value if isinstance(value, tuple) else (value,)) for value in values]
+@pytest.mark.parametrize("method", ["protocl", *calibration.BASELINES])
+def test_every_value_is_tried_about_equally_often_and_no_two_trials_are_near_another(method):
+    drawn, grid = calibration.trials(method)[1:], calibration.BASELINES.get(method, calibration.GRID)
+    if method == "protocl":
+        drawn = [{"embedding_dropout": t["dropout"][2], **t, "dropout": t["dropout"][0]} for t in drawn]
+    columns = [[tuple(t[n] for n in names) if isinstance(names, tuple) else t[names] for t in drawn] for names in grid]
+    for column, values in zip(columns, grid.values(), strict=True):
+        counts = [column.count(value) for value in values]
         assert sum(counts) == calibration.TRIALS and max(counts) - min(counts) <= 1
     trials = list(zip(*columns, strict=True))
-    assert all(sum(a != b for a, b in zip(*pair, strict=True)) >= 3 for pair in combinations(trials, 2))
+    least = 3 if method == "protocl" else 2
+    assert all(sum(a != b for a, b in zip(*pair, strict=True)) >= least for pair in combinations(trials, 2))
+
+
+@each_dataset
+@pytest.mark.parametrize("method", calibration.BASELINES)
+def test_a_baseline_has_replays_budget_and_its_references_settings_for_a_start(method, dataset):
+    trials, replays = calibration.trials(method), calibration.trials("replay")
+    assert len(trials) == len(replays) and max(t["epochs"] for t in trials) == max(t["epochs"] for t in replays)
+    reference = asdict(ROWS[method].build(dataset, "paper", {})[0])
+    assert {k for k, v in trials[0].items() if v != reference[k]} <= {"epochs", "likelihood_epochs"}
+    assert {t["epochs"] for t in trials[:1]} == {calibration.LONGEST}
 
 
 @each_method
@@ -48,9 +61,11 @@ def test_a_trial_is_what_its_command_line_runs_on_validation_data(method, datase
         (job,), (same,) = jobs(one), jobs(told)
         assert job.identity("") == same.identity("") and (one.split, one.seeds) == ("validation", (100,))
         assert {name: getattr(job.method, name) for name in trial} == trial
-        assert job.method.memory_per_task == (None if method == "joint" else 200)
+        memory = {"sfsvi": "coreset_per_task", "hibnn": None}.get(method, "memory_per_task")
+        assert memory is None or getattr(job.method, memory) == (None if method == "joint" else 200)
         assert isinstance(job.method, ProtoCL) == (method == "protocl")
-        assert job.method.batch_size == ROWS[method].settings[dataset]["batch_size"]
+        untuned = ROWS[method].build(dataset, "paper", {})[0]
+        assert "batch_size" in trial or job.method.batch_size == untuned.batch_size
 
 
 @each_dataset
