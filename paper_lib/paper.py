@@ -104,7 +104,7 @@ def verdict(name: str) -> str:
 
 def stored(dataset: str, rows: Sequence[str]) -> pd.DataFrame:
     """The stored class-incremental runs of some rows at the paper's scale, or else what stands in for them."""
-    full = sweep.at_paper_scale(dataset, rows, "class_incremental")
+    full = sweep.stored_at_paper_scale(dataset, rows, "class_incremental")
     missing = [row for row in rows if row not in set(full["row"])]
     parts = [part for part in (full, sweep.stored(standing_in(dataset, missing))) if not part.empty]
     return pd.concat(parts, ignore_index=True) if parts else full

@@ -145,7 +145,9 @@ def stored(selection: Selection | Iterable[Selection]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=runs.COLUMNS)
 
 
-def at_paper_scale(dataset: str, rows: Sequence[str], scenario: str | None = None, **changes: Any) -> pd.DataFrame:
+def stored_at_paper_scale(
+    dataset: str, rows: Sequence[str], scenario: str | None = None, **changes: Any
+) -> pd.DataFrame:
     """Stored runs of the paper preset on the test set: of those rows that have settings on the data set."""
     there = [name for name in rows if dataset in row(name).settings]
     there = [name for name in there if scenario is None or scenario in row(name).scenarios]
@@ -154,4 +156,4 @@ def at_paper_scale(dataset: str, rows: Sequence[str], scenario: str | None = Non
     return stored(Selection(dataset, scenario, "paper", rows=tuple(there), changes=changes))
 
 
-__all__ = ["Selection", "at_paper_scale", "is_look", "jobs", "num_tasks", "replace", "run", "stored", "title"]
+__all__ = ["Selection", "is_look", "jobs", "num_tasks", "replace", "run", "stored", "stored_at_paper_scale", "title"]

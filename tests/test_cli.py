@@ -259,7 +259,7 @@ def test_stored_results_are_listed_and_exported(capsys):
     chosen = ["dataset=split_mnist", "scenario=class_incremental", "row=fromp,joint", "split=test"]
     assert cli.main(["results", "list", *chosen]) == 0
     lines = capsys.readouterr().out.splitlines()
-    table = sweep.at_paper_scale("split_mnist", ("fromp", "joint"), "class_incremental")
+    table = sweep.stored_at_paper_scale("split_mnist", ("fromp", "joint"), "class_incremental")
     expected = tables.summary(table).set_index("row")
     assert [line.split()[0] for line in lines[1:]] == ["fromp", "joint"]
     for line in lines[1:]:

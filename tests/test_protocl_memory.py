@@ -14,7 +14,7 @@ from paper_lib.sweep import Selection, replace
 
 @pytest.mark.parametrize("dataset", MNISTS)
 def test_the_size_of_table_1_and_none_are_the_rows_that_are_stored_already(dataset):
-    base = memory.at_paper_scale(dataset)
+    base = memory.paper_rows(dataset)
     for name, total, row in (
         ("protocl", 1000, "protocl"),
         ("replay", 1000, "replay"),
@@ -26,7 +26,7 @@ def test_the_size_of_table_1_and_none_are_the_rows_that_are_stored_already(datas
 
 
 def test_every_other_size_keeps_its_share_of_each_task_and_changes_nothing_else():
-    base = memory.at_paper_scale("split_mnist")
+    base = memory.paper_rows("split_mnist")
     for name in memory.ROWS:
         (usual,) = sweep.jobs(memory.selection(name, 1000, base))
         for total in memory.TOTALS[1:]:
@@ -62,7 +62,7 @@ def stored_runs(finals, seeds=range(6)):
     """Stored runs in which a row's accuracy on every task is a number by its size, and ten times the seed lower."""
     lines = []
     for (name, total), final in finals.items():
-        (job,) = sweep.jobs(memory.selection(name, total, memory.at_paper_scale("split_mnist")))
+        (job,) = sweep.jobs(memory.selection(name, total, memory.paper_rows("split_mnist")))
         for seed in seeds:
             for trained in range(1, 6):
                 for tested in range(1, trained + 1):
@@ -74,7 +74,7 @@ def stored_runs(finals, seeds=range(6)):
 
 def test_a_curve_has_five_seeds_of_each_size_and_finds_a_size_by_its_runs():
     table = stored_runs({("protocl", 0): 20, ("protocl", 1000): 90, ("replay", 1000): 91, ("replay", 50): 60})
-    lines = memory.curve(memory.at_paper_scale("split_mnist"), memory.TOTALS, memory.among(table))
+    lines = memory.curve(memory.paper_rows("split_mnist"), memory.TOTALS, memory.among(table))
     found = {key: part for key, part in lines.groupby(["row", "total"])}
     assert set(found) == {("protocl", 0), ("protocl", 1000), ("replay", 50), ("replay", 1000)}
     for part in found.values():
@@ -148,4 +148,4 @@ def test_an_answer_is_what_its_run_gives(totals, changes, answers, tmp_path, mon
 def test_what_recomputes_a_curve_is_a_command_for_every_size():
     lines = memory.source("split_mnist").splitlines()
     commands = [line.strip("`") for line in lines if line.startswith("`")]
-    assert commands == list(map(tables.command, memory.selections(memory.at_paper_scale("split_mnist"))))
+    assert commands == list(map(tables.command, memory.selections(memory.paper_rows("split_mnist"))))

@@ -39,7 +39,7 @@ def test_every_printed_number_is_there():
 def test_rows_without_a_printed_number_stand_beside_those_with_one():
     page = (ROOT / "book" / "reproduction.md").read_text()
     for dataset in ("split_mnist", "split_fmnist"):
-        found = tables.by_seed(sweep.at_paper_scale(dataset, ("replay", "joint"), "class_incremental"))
+        found = tables.by_seed(sweep.stored_at_paper_scale(dataset, ("replay", "joint"), "class_incremental"))
         for row, final in found.items():
             cells = rf"{paper.LABELS[dataset]} \| {re.escape(paper.label(row))} \| {final.mean():.2f} / [\d.]+ \| 10 "
             assert re.search(cells, page), cells

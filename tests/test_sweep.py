@@ -188,9 +188,9 @@ def test_what_is_missing_is_told_by_row_and_seed():
 
 
 def test_rows_without_settings_or_without_the_scenario_are_no_part_of_the_paper_s_scale():
-    found = sweep.at_paper_scale("split_mnist", shown_in("tables"), "task_incremental")
+    found = sweep.stored_at_paper_scale("split_mnist", shown_in("tables"), "task_incremental")
     assert found.empty
-    assert sweep.at_paper_scale("split_cifar10", ("vcl_single_head",)).empty
+    assert sweep.stored_at_paper_scale("split_cifar10", ("vcl_single_head",)).empty
 
 
 def test_rows_run_side_by_side_and_their_scores_are_probabilities():

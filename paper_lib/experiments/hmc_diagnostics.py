@@ -54,7 +54,7 @@ def reported_by_task(table: pd.DataFrame) -> pd.DataFrame:
 
 def stored(dataset: str) -> pd.DataFrame:
     """The stored runs of HMC on a data set at the paper's scale."""
-    return sweep.at_paper_scale(dataset, SAMPLED)
+    return sweep.stored_at_paper_scale(dataset, SAMPLED)
 
 
 def shown(dataset: str) -> pd.DataFrame:

@@ -54,7 +54,7 @@ FAILED, NOT_LEARNED = "density failed", "tasks not learned"
 
 def stored(dataset: str) -> pd.DataFrame:
     """The stored runs at the paper's scale, of HMC and of what is shown beside it."""
-    return sweep.at_paper_scale(dataset, (*SAMPLED, *BESIDE))
+    return sweep.stored_at_paper_scale(dataset, (*SAMPLED, *BESIDE))
 
 
 def bayes_accuracy(dataset: str) -> float:

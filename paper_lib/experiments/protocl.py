@@ -42,7 +42,7 @@ TARGETS = {
 
 def stored(dataset: str) -> pd.DataFrame:
     """The stored class-incremental runs of a data set at the paper's scale."""
-    return sweep.at_paper_scale(dataset, ROWS, SCENARIO)
+    return sweep.stored_at_paper_scale(dataset, ROWS, SCENARIO)
 
 
 def comparison(dataset: str) -> pd.DataFrame:

@@ -55,14 +55,14 @@ def selection(name: str, total: int, live: Selection) -> Selection:
     return replace(live, rows=(name,), changes={**live.changes, **changes})
 
 
-def at_paper_scale(dataset: str) -> Selection:
+def paper_rows(dataset: str) -> Selection:
     """The selection that the curve of a data set is made from."""
     return paper.paper_scale(dataset, *ROWS, scenario=SCENARIO, seeds=SEEDS)
 
 
 def selections(live: Selection | None = None, totals: Iterable[int] = TOTALS) -> list[Selection]:
     """All runs of a live selection, or of the curves at the paper's scale."""
-    bases = [at_paper_scale(dataset) for dataset in MNISTS] if live is None else [live]
+    bases = [paper_rows(dataset) for dataset in MNISTS] if live is None else [live]
     return [selection(name, total, base) for base in bases for name in base.rows for total in totals]
 
 
@@ -128,7 +128,7 @@ def run(live: Selection, sizes: Sizes | None = None) -> pd.DataFrame:
 
 def stored(dataset: str) -> pd.DataFrame:
     """``curve`` of the stored runs of a data set."""
-    return curve(at_paper_scale(dataset), TOTALS, sweep.stored)
+    return curve(paper_rows(dataset), TOTALS, sweep.stored)
 
 
 def shown(dataset: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -172,7 +172,7 @@ def printed() -> dict[str, dict[int, tuple[float, float]]]:
 
 def source(dataset: str) -> str:
     """What recomputes a data set's curve, as the chapter says it below its table."""
-    every = selections(at_paper_scale(dataset))
+    every = selections(paper_rows(dataset))
     there = [table[table.seed.isin(one.seeds)] for one in every if not (table := sweep.stored(one)).empty]
     provenance = [tables.provenance_in_words(pd.concat(there))] if there else []
     return "\n".join([f"`{tables.command(one)}`" for one in every] + provenance)
@@ -207,7 +207,7 @@ def judge_figure(table: pd.DataFrame) -> Judgement:
 
     With fewer epochs than the paper's that is a caveat.
     """
-    lines = curve(at_paper_scale("split_mnist"), TOTALS, among(table))
+    lines = curve(paper_rows("split_mnist"), TOTALS, among(table))
     final = lines[lines["row"] == "protocl"].pivot(index="seed", columns="total", values="final")[list(TOTALS)]
     steps = [metrics.paired_difference(final[b], final[a]) for a, b in itertools.pairwise(TOTALS)]
     grows = all(step.upper > 0 for step in steps) and sum(step.lower > 0 for step in steps) > len(steps) / 2
@@ -224,18 +224,18 @@ def judge_figure(table: pd.DataFrame) -> Judgement:
 
 def needs(*names: str, totals: Iterable[int] = TOTALS, datasets: Iterable[str] = MNISTS) -> tuple[Selection, ...]:
     """Runs at the paper's scale that a claim is judged by."""
-    return tuple(selection(name, total, at_paper_scale(d)) for d in datasets for name in names for total in totals)
+    return tuple(selection(name, total, paper_rows(d)) for d in datasets for name in names for total in totals)
 
 
 def _final(table: pd.DataFrame, name: str, totals: Iterable[int]) -> list[float]:
     """Mean final accuracy of a row on Split-MNIST with memories of some sizes."""
-    found = curve(at_paper_scale("split_mnist"), totals, among(table))
+    found = curve(paper_rows("split_mnist"), totals, among(table))
     by = found[found["row"] == name].groupby("total").final.mean()
     return [float(by[total]) for total in totals]
 
 
 def _printed(table: pd.DataFrame) -> Judgement:
-    lines = curve(at_paper_scale("split_mnist"), (0, 1000), among(table))
+    lines = curve(paper_rows("split_mnist"), (0, 1000), among(table))
     mine, within, words = lines[lines["row"] == "protocl"], [], []
     for total, (value, margin) in printed()[paper.LABELS["split_mnist"]].items():
         found = metrics.summarise(mine[mine.total == total].triangle)
@@ -261,7 +261,7 @@ def _more_points(table: pd.DataFrame) -> Judgement:
 
 
 def _few_on_clothes(table: pd.DataFrame) -> Judgement:
-    found = curve(at_paper_scale("split_fmnist"), (50, 5000), among(table))
+    found = curve(paper_rows("split_fmnist"), (50, 5000), among(table))
     few, many = (paired(found, total) for total in (50, 5000))
     words = ", ".join(f"{paper.interval(one)} with {total:,}" for one, total in ((few, 50), (many, 5000)))
     return holds(few.upper < -5 and many.lower > -1, f"final accuracy of ProtoCL less replay's, points: {words}")

@@ -29,7 +29,7 @@ from paper_lib.rows import BLUE, GREEN, GREY, MNISTS, VERMILION
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
-ROW, SCENARIO, SEEDS = "protocl", "class_incremental", (0, 1, 2)
+ROW, SCENARIO, SEEDS = "protocl", "class_incremental", range(3)
 CORRECTED, MEMORY = "as corrected", "one memory, shared out anew"
 DROPOUT, JOINT = "dropout stays on in predictions", "the joint predictive is maximised"
 REPEATS, AFTER = "memory is not repeated", "posterior after the encoder's step"
@@ -79,7 +79,7 @@ RULES, ENTROPIES = ("task", "point"), ("expected", "predictive")
 
 def selection(factor: str, live: Selection | None = None) -> Selection:
     """The runs of a factor, on Split-MNIST at the paper's scale unless a live selection says otherwise."""
-    base = Selection("split_mnist", SCENARIO, "paper", seeds=SEEDS, rows=(ROW,)) if live is None else live
+    base = paper.paper_scale("split_mnist", ROW, scenario=SCENARIO, seeds=len(SEEDS)) if live is None else live
     changes = dict(FACTORS[factor][1])
     if factor == MEMORY:
         changes = {"memory_total": sweep.jobs(base)[0].method.memory_per_task * sweep.num_tasks(base)}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from paper_lib import runs, sweep, tables
+from paper_lib import paper, runs, sweep, tables
 from paper_lib.checks import one_of
 from paper_lib.metrics import paired_difference
 from paper_lib.rows import ROWS as ROWS_BY_NAME
@@ -33,7 +33,7 @@ SAME_PASSES, SAME_UPDATES, SMALLER_FIRST = DESIGNS = (
     "smaller task 1, same updates",
 )
 LIVE = Selection(scenario="domain_incremental", seeds=(0, 1), rows=ROWS)
-PAPER = Selection("split_mnist", "domain_incremental", "paper", seeds=(0, 1, 2, 3, 4), rows=ROWS)
+PAPER = paper.paper_scale("split_mnist", *ROWS, scenario="domain_incremental", seeds=5)
 """What is stored under ``results/``."""
 
 

@@ -33,7 +33,7 @@ def by_heads(curves: dict[str, NDArray]) -> dict[str, dict[str, NDArray]]:
 
 def stored(dataset: str) -> pd.DataFrame:
     """The stored runs at paper scale of a data set in each row's own scenario, as in Figure 1."""
-    return sweep.at_paper_scale(dataset, shown_in("figure_1"))
+    return sweep.stored_at_paper_scale(dataset, shown_in("figure_1"))
 
 
 def scores(table: pd.DataFrame) -> pd.DataFrame:
