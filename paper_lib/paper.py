@@ -290,7 +290,8 @@ def _seconds(table: pd.DataFrame) -> Judgement:
         for dataset, (other, mine) in found.items()
     )
     printed = SECONDS["sfsvi", "split_cifar10"][0] / SECONDS["protocl", "split_cifar10"][0]
-    numbers = f"without a GPU: {'; '.join(words)}; printed for Split-CIFAR10 on a GPU: a factor of {printed:.0f}"
+    numbers = f"without a GPU: {'; '.join(words)} (ProtoCL's seeds ran together there)"
+    numbers += f"; printed for Split-CIFAR10 on a GPU: a factor of {printed:.0f}"
     other, mine = found["split_cifar10"]
     if (seeds := int(tables.by_seed(table[table["dataset"] == "split_cifar10"])["sfsvi"].size)) < SEEDS:
         return Judgement("not comparable", f"reduced: {seeds} seed{'s' * (seeds > 1)} of Split-CIFAR10; {numbers}")

@@ -30,7 +30,7 @@ DROPPING = tuple(
     )
     for dropout in (True, False)
 )
-"""Whether FROMP's network may drop units on the current task alone: two tasks, 1,000 points of each class."""
+"""Whether FROMP's network may drop units on the current task alone: two tasks of 1,000 points."""
 
 AUTHORS = (
     Printed("FROMP's README", "fromp_multi_head", "split_mnist", 99.3, 0.0),
@@ -242,7 +242,7 @@ def _sfsvi_on_clothes(table: pd.DataFrame) -> Judgement:
     final, triangle = (float(by["sfsvi"].mean()) for by in scores)
     near = abs(triangle - printed.value) <= 1 and final < printed.value - 2
     numbers = f"triangle mean {triangle:.1f}, final {final:.1f} % (n = {len(scores[0]['sfsvi'])})"
-    return holds(near, f"printed {printed.value:.1f}; {numbers}")
+    return holds(near, f"printed {printed.value:.2f}; {numbers}")
 
 
 def _as_its_authors(table: pd.DataFrame, rows: tuple[str, ...], points: float | None = None) -> Judgement:

@@ -332,14 +332,15 @@ def run_heads(live: Selection) -> pd.DataFrame:
 
 
 def shown_heads(table: pd.DataFrame) -> pd.DataFrame:
-    """Percent over tasks and seeds, a line a setting and rule: final accuracy, that of single draws, and own heads."""
+    """Percent over tasks and n seeds, a line a setting and rule: final accuracy, that of single draws, own heads."""
     if table.empty:
         return table
     words = {"task": "one a task", "point": "one a point"}
     datasets, lengths = (table[name].nunique() > 1 for name in ("dataset", "epochs"))
+    seeds = table.groupby("key").seed.transform("nunique")
     names = [
-        paper.label(row) + f" on {paper.LABELS[dataset]}" * datasets + f", {epochs} epochs" * lengths
-        for row, dataset, epochs in zip(table["row"], table["dataset"], table["epochs"], strict=True)
+        paper.label(row) + f" on {paper.LABELS[dataset]}" * datasets + f", {epochs} epochs" * lengths + f" (n = {n})"
+        for row, dataset, epochs, n in zip(table["row"], table["dataset"], table["epochs"], seeds, strict=True)
     ]
     named = table.assign(row=names, head=table["rule"].map(words))
     scores = {"accuracy": "final accuracy", "accuracy_of_draws": "accuracy of single draws", "own_head": "own head"}

@@ -245,17 +245,25 @@ def _rises(table: pd.DataFrame) -> Judgement:
 
 
 def _largest_rise(table: pd.DataFrame) -> Judgement:
-    """Of VCL with a shrinking task 1, over all pairs of ratios: the pair was not chosen before the runs were seen."""
+    """Of a shrinking task 1, over all pairs of ratios: no pair was chosen before the runs were seen.
+
+    Nothing in SGD knows the size of task 1, so its pairs show what a search over pairs finds by chance.
+    """
     scores = by_design(table, "paper")
-    by = scores[(scores["row"] == "vcl") & (scores.design == SMALLER_FIRST)].pivot(
-        index="seed", columns="ratio", values="forgetting"
-    )
-    pairs = [(low, high) for low in by.columns for high in by.columns if low < high]
-    (low, high), change = max(
-        ((pair, paired_difference(by[pair[1]], by[pair[0]])) for pair in pairs), key=lambda found: found[1].lower
-    )
-    ends = " to ".join(f"{100 * x:+.1f}" for x in (change.lower, change.upper))
-    return holds(change.lower > 0, f"VCL, from ratio {low:g} to {high:g}: {100 * change.mean:+.1f} ({ends}) points")
+    scores = scores[scores.design == SMALLER_FIRST].pivot(index=["row", "seed"], columns="ratio", values="forgetting")
+    largest, words = {}, []
+    for row in ("vcl", "sgd"):
+        by = scores.loc[row]
+        pairs = [(low, high) for low in by.columns for high in by.columns if low < high]
+        changes = {pair: paired_difference(by[pair[1]], by[pair[0]]) for pair in pairs}
+        (low, high), largest[row] = max(changes.items(), key=lambda found: found[1].lower)
+        rises = sum(change.lower > 0 for change in changes.values())
+        ends = " to ".join(f"{100 * x:+.1f}" for x in (largest[row].lower, largest[row].upper))
+        words.append(
+            f"{row.upper()} in {rises} of {len(pairs)} pairs, from ratio {low:g} to {high:g} "
+            f"{100 * largest[row].mean:+.1f} ({ends}) points"
+        )
+    return holds(largest["vcl"].lower > max(0, largest["sgd"].upper), "; ".join(words))
 
 
 def _passes_over_updates(table: pd.DataFrame) -> Judgement:
@@ -325,7 +333,7 @@ CLAIMS = tuple(
             "forgetting whose interval excludes 0.",
             _rises,
         ),
-        ("Over all pairs of ratios there is one: VCL forgets more as task 1 shrinks.", _largest_rise),
+        ("As task 1 shrinks VCL forgets more between some ratios, by more than SGD between any.", _largest_rise),
         ("Balanced tasks already cost more than a fifth, and one network fitted to both keeps almost all.", _balanced),
         ("Joint training forgets a little more as task 2 outweighs task 1.", _joint_rises),
     )
