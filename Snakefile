@@ -1,23 +1,25 @@
-"""Runs a plan's pieces: snakemake --profile profiles/local --config plan=quick
+"""Runs a plan's pieces: paper-lib sweep NAME, or snakemake --profile profiles/local --config plan=quick
 
-Settings: plan=NAME of plans/, or the path of a file; missing=yes for what the committed tables lack. Every piece is one
-`paper-lib run`, whose output is in the log beside its stamp.
+Settings: plan=NAME of plans/, or the path of a file; or pieces=FILE, the list that paper-lib sweep has written, which
+jobs on other nodes read too. Every piece is one `paper-lib run`, whose output is in the log beside its stamp.
 """
 
+import json
 import sys
+from pathlib import Path
 
 from paper_lib import plan
 
-PIECES = {
-    piece.name: piece
-    for piece in plan.load(config.get("plan", "quick")).pieces(missing=str(config.get("missing", "no")) == "yes")
-}
+if "pieces" in config:
+    PIECES = json.loads(Path(config["pieces"]).read_text())
+else:
+    PIECES = plan.listed(plan.load(config.get("plan", "quick")).pieces())
 FOLDER = plan.folder()
 
 
 rule all:
     input:
-        [plan.stamp(piece) for piece in PIECES.values()],
+        [FOLDER / f"{name}.done" for name in PIECES],
     localrule: True
 
 
@@ -28,10 +30,13 @@ rule piece:
         FOLDER / "{name}.log",
     params:
         # The name holds the key of all that determines the numbers, so what was changed is another target.
-        command=lambda wildcards: PIECES[wildcards.name].command.removeprefix("paper-lib "),
-        takes=lambda wildcards: plan.in_words(PIECES[wildcards.name].seconds()),
+        command=lambda wildcards: PIECES[wildcards.name]["command"].removeprefix("paper-lib "),
+        takes=lambda wildcards: PIECES[wildcards.name]["takes"],
         on=lambda wildcards, resources: "scripts/free_gpu.py" if resources.get("gpu") else "",
         device=lambda wildcards, resources: "cuda:0" if resources.get("gpu") else "cpu",
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=90,
     message:
         "paper-lib {params.command} device={params.device} ({params.takes})"
     shell:

@@ -307,10 +307,11 @@ def _described(config_type: type, name: str) -> str:
 def _sweep(options: argparse.Namespace) -> int:
     """Hand a plan to Snakemake, or say what it would run."""
     import importlib.util
+    import json
     import subprocess
 
     from paper_lib import plan, runs
-    from paper_lib.files import FOLDER_VARIABLE
+    from paper_lib.files import FOLDER_VARIABLE, write_whole
 
     values = {"profile": "local"} | _assignments(options.options)
     pieces = plan.load(options.plan).pieces(options.missing)
@@ -327,8 +328,12 @@ def _sweep(options: argparse.Namespace) -> int:
     root = plan.PLANS.parent
     if (root / "profiles" / values["profile"]).is_dir():
         values["profile"] = str(root / "profiles" / values["profile"])
-    words = [word for name, value in values.items() for word in (f"--{name}", value)]
-    words += ["--config", f"plan={plan.file(options.plan)}", f"missing={'yes' if options.missing else 'no'}"]
+    # What is missing changes with the tables, and jobs on other nodes plan anew: they all read one list.
+    chosen = plan.folder().resolve() / f"pieces-{runs.key_of({'names': [piece.name for piece in pieces]})}.json"
+    if not chosen.exists():
+        write_whole(chosen, json.dumps(plan.listed(pieces), indent=1))
+    words = [word for name, value in values.items() for word in (f"--{name}", *value.split())]
+    words += ["--config", f"pieces={chosen}"]
     here = os.environ | {FOLDER_VARIABLE: str(runs.folder().resolve())}  # Snakemake starts in another folder
     return subprocess.run([sys.executable, "-m", "snakemake", *words], cwd=root, env=here).returncode
 

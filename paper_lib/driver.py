@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from paper_lib import metrics
-from paper_lib.data.stream import Stream
+from paper_lib.data.stream import Spec, Stream
 from paper_lib.files import whole_file
 from paper_lib.methods import Method, State
 from paper_lib.progress import Progress
@@ -102,6 +102,7 @@ def run(
     """
     spec, num_tasks = stream.spec, stream.spec.num_tasks
     state = method.init(spec, seeds, device)
+    named_tensors(state)  # raises now, and not at the first checkpoint, where it cannot be saved
     shape = (len(seeds), num_tasks, num_tasks)
     outcome = Outcome({name: np.full(shape, np.nan) for name in SCORES}, {}, [], np.full(num_tasks, np.nan))
     first, resumed = 0, False
@@ -223,13 +224,19 @@ def _read(path: Path, identity: str) -> dict[str, np.ndarray]:
 
 
 def named_tensors(tree: Any, name: str = "") -> list[tuple[str, Tensor]]:
-    """The tensors of a state with their places in it; what is not a tensor is what ``init`` was given."""
+    """The tensors of a state with their places in it; what else it holds is what ``init`` was given.
+
+    Raises:
+        TypeError: it holds something that a checkpoint cannot give back.
+    """
     if isinstance(tree, Tensor):
         return [(name, tree)]
     if isinstance(tree, tuple):
         names = getattr(tree, "_fields", range(len(tree)))
         return [pair for key, child in zip(names, tree, strict=True) for pair in named_tensors(child, f"{name}.{key}")]
-    return []
+    if isinstance(tree, Spec) or (isinstance(tree, int) and name.startswith(".seeds")):
+        return []
+    raise TypeError(f"a state holds tensors in tuples, its spec and its seeds; at {name or 'its root'} it has {tree!r}")
 
 
 def _rebuilt(tree: Any, tensors: dict[str, Tensor], name: str = "") -> Any:

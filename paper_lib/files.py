@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -41,7 +41,8 @@ def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
             os.fsync(file.fileno())
         part.replace(path)
     except BaseException as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
         what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)

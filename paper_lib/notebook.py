@@ -76,7 +76,8 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
     Args:
         live: what is selected unless the values say otherwise.
         values: fields of a selection, and settings that its rows take, which become its changes; a setting of None is
-            the preset's. Seeds of None are those of ``live``, or of the quick preset where it has fewer.
+            the preset's, and the word none is None where the setting can be. Seeds of None are those of ``live``, or
+            of the quick preset where it has fewer.
 
     Raises:
         ParameterError: a name or value that cannot be used; the message says what can.
@@ -99,7 +100,7 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
         for name, hint in ROWS[row].takes.items() if row in ROWS else ():
             takes.setdefault(name, []).append(hint)
     everywhere = {name: hint for row in ROWS.values() for name, hint in row.takes.items()}
-    given = {n: v for n, v in values.items() if n not in hints and not _is_none(v)}
+    given = {n: v for n, v in values.items() if n not in hints and v is not None}
     known = takes if rows != live.rows else everywhere
     refuse_unknown((name for name in values if name not in hints and name not in everywhere), known)
     # Rows may type a setting differently: the value must do for each row that takes it.

@@ -87,7 +87,8 @@ class Piece:
 
     def seconds(self) -> float | None:
         """How long it takes by earlier runs of the same settings; None if one of its jobs has none."""
-        each = [(_seconds_a_seed(job), len(seeds)) for job, seeds in self.jobs]
+        computed = {runs.key_of(job.identity("")): (job, seeds) for job, seeds in self.jobs}  # rows can share settings
+        each = [(_seconds_a_seed(job), len(seeds)) for job, seeds in computed.values()]
         return None if any(one is None for one, _ in each) else sum(one * n for one, n in each)
 
 
@@ -123,8 +124,16 @@ class Plan:
         wholes = self.wholes()
         if missing:
             wholes = [left for one in wholes if (left := one.missing())]
-        # Chapters share rows, some with fewer seeds: their pieces can be the same.
-        return list({part.name: part for one in wholes for part in self._split(one)}.values())
+        # Chapters share rows, some with fewer seeds: their pieces can be the same. Rows can share settings: one process
+        # runs them, as two would compute the same seeds at a time.
+        found: dict[str, Piece] = {}
+        for part in (part for one in wholes for part in self._split(one)):
+            numbers = runs.key_of({"jobs": [[job.identity(""), seeds] for job, seeds in part.jobs]})
+            there = found.setdefault(numbers, part)
+            rows = tuple(dict.fromkeys((*there.selection.rows, *part.selection.rows)))
+            if rows != there.selection.rows:
+                found[numbers] = Piece(replace(there.selection, rows=rows), there.chapter)
+        return list(found.values())
 
     def _split(self, piece: Piece) -> Iterator[Piece]:
         seeds = piece.selection.seeds
@@ -156,7 +165,10 @@ def load(name: str) -> Plan:
     found = runpy.run_path(str(file(name)))
     if "SELECTIONS" not in found:
         raise ValueError(f"{file(name)} states no SELECTIONS")
-    return Plan(tuple(found["SELECTIONS"]), found.get("CHAPTERS", {}), found.get("SEEDS_A_PIECE", {}))
+    chosen, chapters = tuple(found["SELECTIONS"]), found.get("CHAPTERS", {})
+    if elsewhere := [one.device for one in (*chosen, *chapters.values()) if one.device != "cpu"]:
+        raise ValueError(f"device={elsewhere[0]!r} is none of a plan's settings: the sweep's profile gives devices")
+    return Plan(chosen, chapters, found.get("SEEDS_A_PIECE", {}))
 
 
 def folder() -> Path:
@@ -167,6 +179,11 @@ def folder() -> Path:
 def stamp(piece: Piece) -> Path:
     """The file that says that a piece is done."""
     return folder() / f"{piece.name}.done"
+
+
+def listed(pieces: Iterable[Piece]) -> dict[str, dict[str, str]]:
+    """What Snakemake is told of pieces: each one's command and how long it takes, by its name."""
+    return {one.name: {"command": one.command, "takes": in_words(one.seconds())} for one in pieces}
 
 
 # --- what plans are made of
@@ -212,16 +229,23 @@ def apart(selections: Iterable[Selection]) -> list[Selection]:
 
 
 def together(selections: Iterable[Selection], rows_a_piece: int) -> list[Selection]:
-    """Selections that differ in their rows alone as one, of at most so many rows: short runs can share a process."""
-    found: dict[Any, list[Selection]] = {}
+    """Selections that differ in their rows alone as one, of at most so many rows: short runs can share a process.
+
+    Rows of the same settings count as one.
+    """
+    found: dict[Any, dict[Any, list[Selection]]] = {}
     for one in selections:
-        found.setdefault((one.seeds, *_setting(one)), []).append(one)
-    groups = (part[at : at + rows_a_piece] for part in found.values() for at in range(0, len(part), rows_a_piece))
-    return [replace(group[0], rows=tuple(row for one in group for row in one.rows)) for group in groups]
+        settings = tuple(runs.key_of(job.identity("")) for job in sweep.jobs(one))
+        found.setdefault((one.seeds, *_setting(one)), {}).setdefault(settings, []).append(one)
+    alike = [list(part.values()) for part in found.values()]
+    groups = (part[at : at + rows_a_piece] for part in alike for at in range(0, len(part), rows_a_piece))
+    return [
+        replace(group[0][0], rows=tuple(row for part in group for one in part for row in one.rows)) for group in groups
+    ]
 
 
 def _setting(one: Selection) -> tuple[str | None, ...]:
-    return one.dataset, one.scenario, one.preset, one.split, one.device, runs.written(one.changes, with_seeds=True)
+    return one.dataset, one.scenario, one.preset, one.split, one.device, runs.written(one.changes, with_seed=True)
 
 
 # --- how long it takes
@@ -235,16 +259,11 @@ def _seconds_a_seed(job: runs.Job) -> float | None:
         if job.matches(source["identity"])
         for run in source["runs"]
     ]
-    made = made or [run for identity, run in _in_store(job.stream["dataset"]) if job.matches(identity)]
+    made = made or [run for identity, run in _identities(job.stream["dataset"]) if job.matches(identity)]
     return sum(run["seconds"] for run in made) / sum(len(run["seeds"]) for run in made) if made else None
 
 
-@cache
-def _in_store(dataset: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Identity and provenance of one record of every folder of a data set."""
-    firsts = (next(iter(sorted(p.glob("seed*.json"))), None) for p in sorted((runs.folder() / dataset).glob("*")))
-    records = [runs.read(path) for path in firsts if path is not None]
-    return [(record["identity"], record["provenance"]) for record in records]
+_identities = cache(runs.identities)
 
 
 def in_words(seconds: float | None) -> str:

@@ -107,9 +107,18 @@ class Row:
         chosen = dict(self.settings[dataset])
         if preset == "quick":
             chosen |= self.quick.get(dataset, {})
+        plain = dict(chosen)
         chosen |= {name: value for name, value in changes.items() if name in self.takes}
         stream = dict(self.stream) | {name: chosen.pop(name) for name in STREAM_OPTIONS if name in chosen}
-        return self.make(**chosen), stream
+        made = self.make(**chosen)
+        if getattr(made, "memory_total", None) is None:
+            return made, stream
+        if made.memory_per_task != plain.get("memory_per_task", type(made).memory_per_task):
+            raise ValueError(
+                f"memory_per_task={made.memory_per_task!r} plays no part in row {self.name!r} beside "
+                f"memory_total={made.memory_total!r}, the points of all tasks together; change that instead"
+            )
+        return made, stream
 
 
 def on(datasets: Iterable[str], **settings: Any) -> dict[str, Settings]:

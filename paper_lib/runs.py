@@ -54,6 +54,9 @@ NAMES = ["row", "dataset", "scenario", "split", "preset", "changes"]
 COLUMNS = [*NAMES, "key", "seed", "task_trained", "task_tested", "metric", "value"]
 """Columns of every table; tasks count from 1 there, as in the paper."""
 
+OF_A_SEED = "train_seed"
+"""The option of a stream in which the seeds of one row may differ, as each draws its own data."""
+
 STREAM_DEFAULTS = {n: p.default for n, p in inspect.signature(make_stream).parameters.items() if n != "dataset"}
 """What a stream's options are where nobody says otherwise."""
 
@@ -117,8 +120,8 @@ def _table(stream: Mapping[str, Any]) -> str:
     return stream["dataset"] + ("-validation" if stream.get("eval_split") == "validation" else "")
 
 
-def written(changes: Mapping[str, Any], with_seeds: bool = False) -> str:
-    """Changed settings as one string, without the seeds of data, which differ within a row, unless they are asked for.
+def written(changes: Mapping[str, Any], with_seed: bool = False) -> str:
+    """Changed settings as one string, without ``OF_A_SEED`` unless it is asked for.
 
     >>> written({"train_sizes": (100, 50), "epochs": 3, "train_seed": 7})
     'epochs=3 train_sizes=100,50'
@@ -127,7 +130,7 @@ def written(changes: Mapping[str, Any], with_seeds: bool = False) -> str:
     def word(value: Any) -> str:
         return ",".join(map(word, value)) if isinstance(value, tuple | list) else str(value)
 
-    return " ".join(f"{n}={word(v)}" for n, v in sorted(changes.items()) if with_seeds or not n.endswith("_seed"))
+    return " ".join(f"{n}={word(v)}" for n, v in sorted(changes.items()) if with_seed or n != OF_A_SEED)
 
 
 # --- running
@@ -188,7 +191,7 @@ def _place(job: Job, digest: str) -> tuple[dict[str, Any], Path]:
         there = (
             next(iter(sorted(p.glob("seed*.json"))), None) for p in sorted(parent.glob(f"{identity['method'][0]}-*"))
         )
-        stored = [read(p)["identity"] for p in there if p is not None]
+        stored = [record["identity"] for p in there if p is not None and (record := _whole(p))]
         stored += [source["identity"] for source in provenance(job.table).values()]
         identity = next((i for i in stored if i["data"] == digest and job.matches(i)), identity)
     return identity, _folder_of(parent, identity)
@@ -211,8 +214,11 @@ def _store(
     if kept:
         with whole_file(place / f"seed{seed}.npz", "wb") as file:
             np.savez(file, **kept)
+    path, name = place / f"seed{seed}.json", [job.row, job.preset, job.changes]
+    earlier = _whole(path) or {"names": []}  # a row of the same settings may have been run meanwhile
+    names = [*(other for other in earlier["names"] if other != name), name]
     record = {
-        **{"names": [[job.row, job.preset, job.changes]], "key": key_of(identity), "seed": seed, "identity": identity},
+        **{"names": names, "key": key_of(identity), "seed": seed, "identity": identity},
         "scores": {name: _plain(values[at]) for name, values in outcome.scores.items()},
         "info": {name: [_plain(v[at]) for v in values] for name, values in outcome.info.items()},
         "diverged": int(outcome.diverged[at]) + 1 or None,
@@ -220,7 +226,7 @@ def _store(
         "seconds": _plain(outcome.seconds),
         "provenance": provenance,
     }
-    write_whole(place / f"seed{seed}.json", json.dumps(record))
+    write_whole(path, json.dumps(record))
 
 
 def _asked_for(path: Path, job: Job) -> dict[str, Any]:
@@ -325,7 +331,23 @@ def read(path: Path) -> dict[str, Any]:
             raise ValueError(f"it lacks {', '.join(sorted(absent))}")
         return record
     except (OSError, ValueError, AttributeError) as error:  # no object in JSON, or no text at all
-        raise ValueError(f"{path} is not a run record ({error}); remove it and run again") from error
+        stamps = folder() / "sweeps"
+        raise ValueError(
+            f"{path} is not a run record ({error}); remove it and run again, a sweep's stamp of it in {stamps} too"
+        ) from error
+
+
+def _whole(path: Path) -> dict[str, Any] | None:
+    """A record that is looked at in passing; None if it is damaged or not there."""
+    with suppress(ValueError):
+        return read(path)
+
+
+def identities(dataset: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Identity and provenance of a record of every folder of a data set in the run store."""
+    firsts = (next(iter(sorted(p.glob("seed*.json"))), None) for p in sorted((folder() / dataset).glob("*")))
+    records = [record for path in firsts if path is not None and (record := _whole(path))]
+    return [(record["identity"], record["provenance"]) for record in records]
 
 
 def kept(job: Job, seed: int) -> dict[str, np.ndarray]:
@@ -379,6 +401,8 @@ def _loaded(path: Path, changed: int) -> tuple[pd.DataFrame, dict[tuple[str, str
     frame = pd.read_csv(
         path, keep_default_na=False, na_values={"value": ["", "nan"]}, dtype={"key": str, "changes": str}
     )
+    if list(frame.columns) != COLUMNS or not frame["key"].str.fullmatch(r"[0-9a-f]{16}").all():
+        raise ValueError(f"{path} is damaged, not as `paper-lib tabulate` writes it; git can restore it")
     found: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     for (row, scenario, key), lines in frame.groupby(["row", "scenario", "key"]).indices.items():
         found.setdefault((row, scenario), {})[key] = lines
@@ -400,7 +424,18 @@ def provenance_of(lines: pd.DataFrame) -> dict[str, Any]:
 
 @lru_cache(maxsize=32)
 def _loaded_json(path: Path, changed: int) -> dict[str, Any]:
-    return json.loads(path.read_text())
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); git can restore it") from error
+
+
+def _sources(table: str) -> dict[str, Any]:
+    """``provenance``, which every key of a committed table must have."""
+    sources = provenance(table)
+    if absent := set(stored(table)["key"]) - sources.keys():
+        raise ValueError(f"{RESULTS / table}.json lacks {', '.join(sorted(absent)[:3])} of the table beside it")
+    return sources
 
 
 def find(job: Job) -> pd.DataFrame:
@@ -409,7 +444,7 @@ def find(job: Job) -> pd.DataFrame:
     Raises:
         ValueError: they are of unlike data.
     """
-    path, sources = RESULTS / f"{job.table}.csv", provenance(job.table)
+    path, sources = RESULTS / f"{job.table}.csv", _sources(job.table)
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS)
     table, index = _loaded(path, path.stat().st_mtime_ns)
@@ -428,11 +463,12 @@ def tabulate(table: str | None = None) -> list[Path]:
     other settings, versions or data leave it or do not enter, so that no mean is taken over unlike runs. Quick runs
     stay out: they are for a look.
     """
-    records = [read(p) for p in sorted(folder().glob("*/*/seed*.json"))]
+    dataset = (table or "*").removesuffix("-validation")
+    records = [read(p) for p in sorted(folder().glob(f"{dataset}/*/seed*.json"))]
     renamed = [r | _named(r, name) for r in records for name in r["names"] if name[1] != "quick"]
     chosen = [r for r in renamed if table in (None, _table(r["identity"]["stream"]))]
     if not chosen:
-        there = sorted({_table(r["identity"]["stream"]) for r in records}) or ["none"]
+        there = sorted({p.parent.parent.name for p in folder().glob("*/*/seed*.json")}) or ["none"]
         raise FileNotFoundError(
             f"no record to tabulate{f' of {table!r}' if table else ''} in {folder()}, quick runs left out; data sets "
             f"with records: {', '.join(there)}"
@@ -452,7 +488,7 @@ def _named(record: Mapping[str, Any], name: Sequence[str]) -> dict[str, str]:
 
 def _merge(name: str, records: list[dict[str, Any]]) -> Path:
     path, beside = RESULTS / f"{name}.csv", RESULTS / f"{name}.json"
-    sources = dict(provenance(name))
+    sources = dict(_sources(name))
     records.sort(key=lambda r: r["provenance"]["finished"])
     old = stored(name)
     dated = []
@@ -467,8 +503,9 @@ def _merge(name: str, records: list[dict[str, Any]]) -> Path:
         (*_group(line), line["seed"]) not in latest and _alike(current[_group(line)], sources[line["key"]]["identity"])
         for line in old[[*NAMES, "seed", "key"]].to_dict("records")
     ]
-    old = old[np.array(kept, dtype=bool)]
+    before, old = old, old[np.array(kept, dtype=bool)]
     table = pd.concat([old, new]) if len(old) else new
+    _tell_what_leaves(before, table)
     table = table.sort_values([*NAMES, "metric", "seed", "task_trained", "task_tested"], ignore_index=True)
     for record in latest.values():
         entry = sources.setdefault(record["key"], {"identity": record["identity"], "runs": []})
@@ -480,6 +517,21 @@ def _merge(name: str, records: list[dict[str, Any]]) -> Path:
     sources = {key: sources[key] for key in set(table.key)}
     write_whole(beside, json.dumps(sources, indent=1, sort_keys=True) + "\n")
     return path
+
+
+def _tell_what_leaves(before: pd.DataFrame, after: pd.DataFrame) -> None:
+    """Say which committed seeds a table loses because a later run of their row has other settings or data."""
+    runs_of = [set(map(tuple, table[[*NAMES, "seed"]].drop_duplicates().to_numpy())) for table in (before, after)]
+    left: dict[tuple[str, ...], list[int]] = {}
+    for *group, seed in sorted(runs_of[0] - runs_of[1]):
+        left.setdefault(tuple(group), []).append(seed)
+    for (row, dataset, *_, changes), seeds in left.items():
+        what = f"{row} on {dataset}" + f" with {changes}" * bool(changes)
+        print(
+            f"{what}: committed seeds {spans(seeds)} leave the table: a later run has other settings, another version "
+            "or other data",
+            file=_stderr(),
+        )
 
 
 def _group(record: Mapping[str, Any]) -> tuple[str, ...]:
@@ -505,9 +557,9 @@ def _completed(identity: Mapping[str, Any], method_type: type | None = None) -> 
 def _alike(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two identities may stand in one row: equal, but for the data that a seed draws for itself."""
     identity, other = _completed(identity), _completed(other)
-    if not any(name.endswith("_seed") for name in (*identity["stream"], *other["stream"])):
+    if OF_A_SEED not in {*identity["stream"], *other["stream"]}:
         return identity == other
-    streams = ({n: v for n, v in i["stream"].items() if not n.endswith("_seed")} for i in (identity, other))
+    streams = ({n: v for n, v in i["stream"].items() if n != OF_A_SEED} for i in (identity, other))
     return identity["method"] == other["method"] and next(streams) == next(streams)
 
 

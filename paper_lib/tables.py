@@ -417,10 +417,8 @@ def command(selection: Selection) -> str:
         **{"split": None if selection.split == "test" else selection.split, "seeds": listed},
         **{"rows": ",".join(selection.rows)},
     }
-    if none := [name for name, value in selection.changes.items() if value is None]:
-        raise ValueError(f"{none[0]}=None cannot be said on a command line, where it is the preset's")
     told = [f"{name}={value}" for name, value in words.items() if value is not None]
-    return " ".join(["paper-lib run", *told, *runs.written(selection.changes, with_seeds=True).split()])
+    return " ".join(["paper-lib run", *told, *runs.written(selection.changes, with_seed=True).split()])
 
 
 def source(table: pd.DataFrame) -> str:

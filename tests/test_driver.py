@@ -1,13 +1,14 @@
 """The driver: what it evaluates, what it hands to a method, and that an interrupted run ends with the same numbers."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from paper_lib import driver, training
-from paper_lib.data.stream import SCENARIOS, make_stream
+from paper_lib.data.stream import SCENARIOS, Spec, make_stream
 from paper_lib.methods import Learned, Method, unreported
 from paper_lib.methods.fromp import FROMP
 from paper_lib.methods.protocl import ProtoCL
@@ -352,6 +353,24 @@ def test_a_checkpoint_holds_the_whole_state(digits, tmp_path):
     for (place, a), (other, b) in zip(driver.named_tensors(state), driver.named_tensors(again), strict=True):
         assert place == other and a.dtype == b.dtype and torch.equal(a, b)
     np.testing.assert_array_equal(stored.info["loss"], outcome.info["loss"])
+
+
+class Counting(NamedTuple):
+    """A state that no checkpoint could give back."""
+
+    spec: Spec
+    seeds: tuple[int, ...]
+    counts: object
+
+
+@pytest.mark.parametrize("counts", [[torch.zeros(2)], {"all": torch.zeros(2)}, np.zeros(2), 3])
+def test_a_state_that_a_checkpoint_would_lose_is_refused_before_training(counts, digits):
+    class Tally:
+        def init(self, spec, seeds, device):
+            return Counting(spec, tuple(seeds), counts)
+
+    with pytest.raises(TypeError, match=r"tensors in tuples, its spec and its seeds; at \.counts it has"):
+        driver.run(Tally(), digits, SEEDS)
 
 
 def damage_cut(path):

@@ -202,7 +202,8 @@ LIVE = Selection(rows=("sgd", "replay"), scenario="class_incremental", changes={
         ({"rows": "joint", "scenario": None}, {"rows": ("joint",), "scenario": None}),
         ({"epochs": "7"}, {"changes": {"epochs": 7}}),
         ({"epochs": "3,4", "dropout": None}, {"changes": {"epochs": (3, 4)}}),
-        ({"epochs": None, "learning_rate": "none"}, {}),
+        ({"epochs": None, "learning_rate": None}, {}),
+        ({"batch_size": "none"}, {"changes": {"epochs": 2, "batch_size": None}}),
         ({"train_sizes": "20,none,20,20,20"}, {"changes": {"epochs": 2, "train_sizes": (20, None, 20, 20, 20)}}),
         (
             {"memory_per_task": 1e2, "batch_size": "9"},
@@ -219,6 +220,7 @@ def test_a_selection_takes_its_fields_and_settings_of_its_rows(values, changed):
     ("values", "message"),
     [
         ({"epoch": 3}, "there is no parameter 'epoch' (did you mean 'epochs'?)"),
+        ({"learning_rate": "none"}, "learning_rate='none' is not a number"),
         ({"changes": "epochs=3"}, "there is no parameter 'changes'"),
         ({"seeds": ""}, "seeds is empty"),
         ({"dataset": "split_minst"}, "dataset='split_minst' is not one of"),

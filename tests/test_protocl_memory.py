@@ -145,6 +145,13 @@ def test_an_answer_is_what_its_run_gives(totals, changes, answers, tmp_path, mon
         assert str(percent) in said
 
 
+@pytest.mark.parametrize("name", ["memory_per_task", "memory_total"])
+def test_a_size_of_the_memory_is_set_by_the_curve_alone(name):
+    live = replace(memory.LIVE, rows=("protocl",), changes={name: 3})
+    with pytest.raises(ValueError, match=f"{name}=3 is what totals sets here"):
+        memory.selections(live, (50,))
+
+
 def test_what_recomputes_a_curve_is_a_command_for_every_size():
     lines = memory.source("split_mnist").splitlines()
     commands = [line.strip("`") for line in lines if line.startswith("`")]

@@ -184,10 +184,15 @@ def test_a_change_changes_its_setting_alone(name, change):
 
 
 def test_the_bounds_remember_everything_and_nothing_whatever_is_changed():
-    kept = {name: method(name, memory_per_task=7).memory_per_task for name in MEMORY}
+    shared = {"protocl_as_published"}  # by all tasks
+    kept = {name: method(name, memory_per_task=7).memory_per_task for name in MEMORY if name not in shared}
     assert kept["protocl"] == kept["replay"] == 7
     assert kept["sgd"] == kept["protocl_no_memory"] == 0 and kept["joint"] is None
     assert method("joint", restart=False).restart
+    assert method("protocl_as_published", memory_total=35).memory_total == 35
+    for name, changes in (("protocl_as_published", {}), ("protocl", {"memory_total": 35})):
+        with pytest.raises(ValueError, match=r"memory_per_task=7 plays no part in row .* beside memory_total="):
+            method(name, memory_per_task=7, **changes)
 
 
 def test_a_change_of_the_coreset_leaves_rows_without_one_alone():

@@ -543,6 +543,72 @@ def test_of_two_records_of_a_seed_the_later_one_is_tabulated(monkeypatch, outcom
     assert set(runs.stored(TABLE).key) == keys(JOB)
 
 
+def test_seeds_that_leave_a_table_are_told(folders, monkeypatch, outcomes, capsys):
+    runs.execute([JOB, SGD], (0, 1, 2))
+    runs.tabulate(TABLE)
+    assert "leave the table" not in capsys.readouterr().err
+    monkeypatch.setenv("PAPER_LIB_RUNS", str(folders / "elsewhere"))
+    runs.execute([replace(JOB, method=Bumped(**dataclasses.asdict(METHOD)))], (1,))
+    runs.tabulate(TABLE)
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "leave the table" in line)
+    assert line.startswith("replay on split_digits: committed seeds 0,2 leave the table")
+
+
+def test_a_record_made_again_keeps_the_names_that_other_rows_gave_it(folders, monkeypatch, outcomes):
+    """A killed stack computes again what a row of the same settings has recorded since."""
+    runs.execute([replace(JOB, row="replay_elsewhere")], (0,))
+    first = runs.execute([JOB], (0,))
+    record = runs.read(records()[0])
+    outcome = SimpleNamespace(scores={}, info={}, kept=[], diverged=np.array([-1]), seconds=np.zeros(5))
+    runs._store(JOB, record["identity"], records()[0].parent, 0, 0, outcome, record["provenance"])
+    assert [name[0] for name in runs.read(records()[0])["names"]] == ["replay_elsewhere", "replay"]
+    assert len(first)
+
+
+def test_a_damaged_record_stops_nothing_that_does_not_need_it(outcomes):
+    runs.execute([JOB], (0,))
+    records()[0].write_text("{")
+    other = replace(JOB, method=replace(METHOD, epochs=3))
+    assert set(runs.execute([other], (0,)).seed) == {0}
+    elsewhere = runs.folder() / "split_mnist" / "Replay-0000000000000000" / "seed0.json"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.write_text("{")
+    assert [place["method"][2]["epochs"] for place, _ in runs.identities("split_digits")] == [3]
+    records()[0].unlink() if records()[0].read_text() == "{" else records()[1].unlink()
+    runs.tabulate(TABLE)
+    with pytest.raises(ValueError, match="is not a run record"):
+        runs.tabulate()
+
+
+def test_a_damaged_table_is_an_error_that_names_the_file(outcomes):
+    runs.execute([JOB], (0,))
+    path = runs.tabulate(TABLE)[0]
+    whole, sources = path.read_text(), path.with_suffix(".json").read_text()
+    path.write_text("<<<<<<< HEAD\n" + whole)
+    with pytest.raises(ValueError, match=r"split_digits\.csv is damaged"):
+        runs.stored(TABLE)
+    path.write_text(whole.replace("\n", "\n=======\n", 2))
+    with pytest.raises(ValueError, match=r"split_digits\.csv is damaged"):
+        runs.find(JOB)
+    path.write_text(whole)
+    path.with_suffix(".json").write_text("<<<<<<< HEAD\n" + sources)
+    with pytest.raises(ValueError, match=r"split_digits\.json is damaged"):
+        runs.tabulate(TABLE)
+    path.with_suffix(".json").unlink()
+    with pytest.raises(ValueError, match=r"split_digits\.json lacks [0-9a-f]{16} of the table"):
+        runs.find(JOB)
+
+
+def test_the_choice_of_validation_points_is_part_of_a_runs_name(outcomes):
+    stream = {**JOB.stream, "eval_split": "validation", "validation_fraction": 0.2}
+    assert runs.written({"validation_seed": 5, "train_seed": 3}) == "validation_seed=5"
+    other = replace(JOB, stream=stream | {"validation_seed": 5}, changes="validation_seed=5")
+    runs.execute([replace(JOB, stream=stream), other], (0,))
+    runs.tabulate()
+    table = runs.stored(f"{TABLE}-validation")
+    assert set(table.changes) == {"", "validation_seed=5"} and table.key.nunique() == 2
+
+
 # --- provenance, files
 
 

@@ -180,9 +180,22 @@ def test_tested_points_are_balanced_and_the_same_in_every_scenario_and_run():
     assert few.held_out[0].y.bincount().tolist() == [11, 10]
     assert rows(few.held_out[:1]) < rows(whole.held_out[:1]) and rows(few.held_out[1:]) == rows(whole.held_out[1:])
     assert rows(few.train) == rows(whole.train) and few.digest != whole.digest
-    assert rows(tested((21, None), "domain_incremental", train_seed=3).held_out) == rows(few.held_out)
+    assert rows(tested((21, None), "domain_incremental", train_sizes=(9, 9), train_seed=3).held_out) == rows(
+        few.held_out
+    )
     aside = {"eval_split": "validation", "validation_fraction": 0.2}
     assert rows(tested((20, 20), **aside).held_out) < rows(tested(None, **aside).held_out)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"),
+    [("split_digits", "validation_seed"), ("toy_pan", "train_seed"), ("split_digits", "toy_seed")],
+)
+def test_a_seed_that_would_change_nothing_is_refused(dataset, name):
+    with pytest.raises(ValueError, match=f"{name}=3 is for .*here it would change nothing"):
+        make_stream(dataset, "task_incremental", **{name: 3})
+    with pytest.raises(ValueError, match=f"{name}=-1 is not at least 0"):
+        make_stream(dataset, "task_incremental", **{name: -1})
 
 
 # --- scaling

@@ -92,7 +92,31 @@ def test_no_piece_of_known_length_takes_more_than_an_hour_or_is_a_single_seed_of
     known = [(piece.seconds(), piece.jobs) for piece in plan.load("paper").pieces()]
     known = [(seconds, jobs) for seconds, jobs in known if seconds is not None]
     assert len(known) > 100 and max(seconds for seconds, _ in known) <= 7200
-    assert all(len(jobs) == len(jobs[0][1]) == 1 for seconds, jobs in known if seconds > 3600)
+    assert all(len(jobs[0][1]) == 1 for seconds, jobs in known if seconds > 3600)
+    assert all(
+        len({runs.key_of(job.identity("")) for job, _ in jobs}) == 1 for seconds, jobs in known if seconds > 3600
+    )
+
+
+def test_rows_of_the_same_settings_are_run_by_one_process():
+    """Two would compute the same seeds at a time, in one checkpoint. Rows that other changes make alike are apart."""
+    for name in PLANS:
+        of_pieces = [
+            {(runs.key_of(job.identity("")), job.changes, seed) for job, seeds in piece.jobs for seed in seeds}
+            for piece in plan.load(name).pieces()
+        ]
+        assert sum(map(len, of_pieces)) == len(set().union(*of_pieces)) > 100, name
+    both = [piece for piece in plan.load("paper").pieces() if "protocl_paper_epochs" in piece.selection.rows]
+    cifar = [piece.selection.rows for piece in both if piece.selection.dataset == "split_cifar10"]
+    assert cifar == [("protocl", "protocl_paper_epochs")] * 10
+
+
+def test_a_plan_names_no_device(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from paper_lib.sweep import Selection\nSELECTIONS = [Selection(rows=('sgd',), device='cuda:0')]"
+    )
+    with pytest.raises(ValueError, match="device='cuda:0' is none of a plan's settings"):
+        plan.load(str(tmp_path / "mine.py"))
 
 
 def test_a_new_row_is_in_both_plans(monkeypatch):
@@ -162,7 +186,7 @@ def test_what_is_missing_is_given_as_commands(results, capsys):
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path / "runs"))
-    plan._in_store.cache_clear()
+    plan._identities.cache_clear()
     (tmp_path / "mine.py").write_text(
         "from paper_lib.sweep import Selection\n"
         "SELECTIONS = [\n"
@@ -170,7 +194,7 @@ def store(tmp_path, monkeypatch):
         "    for changes in ({}, {'epochs': 77})\n]"
     )
     yield str(tmp_path / "mine.py")
-    plan._in_store.cache_clear()
+    plan._identities.cache_clear()
 
 
 def test_a_dry_run_says_what_would_run_and_how_long_by_earlier_runs(store, capsys):
@@ -286,7 +310,7 @@ class TestWithSnakemake:
     def test_a_second_sweep_has_nothing_to_do_and_a_change_runs_its_own_rows(self, copy):
         assert ran(swept(copy, "cores=2")) == sorted(TINY_JOBS)
         before = files(copy)
-        assert len([path for path in before if path.suffix == ".json"]) == 4
+        assert len([path for path in before if path.match("seed*.json")]) == 4
         assert not ran(swept(copy, "cores=2")) and files(copy) == before
         assert swept(copy, "--dry-run").splitlines() == ["0 of 4 pieces to run: about 0 s one after another"]
         method = copy / "paper_lib" / "methods" / "replay.py"
@@ -298,7 +322,7 @@ class TestWithSnakemake:
         assert ran(swept(copy, "cores=2")) == [job for job in sorted(TINY_JOBS) if "sgd" in job]
         after = files(copy)
         assert {path: after[path] for path in before} == before  # nothing that was there has been touched
-        new = [json.loads(path.read_text()) for path in after.keys() - before.keys() if path.suffix == ".json"]
+        new = [json.loads(path.read_text()) for path in after.keys() - before.keys() if path.match("seed*.json")]
         assert sorted((one["names"][0][0], one["seed"]) for one in new) == [("sgd", 0), ("sgd", 1)]
         assert ran(swept(copy, "cores=2", epochs=3)) == sorted(TINY_JOBS)
         assert not ran(swept(copy, "cores=2", epochs=2))  # changed back
@@ -320,7 +344,7 @@ class TestWithSnakemake:
         swept(copy, "cores=2", epochs=8)
         left = [p for p in files(copy) if not re.fullmatch(r"seed\d+\.npz", p.name)]  # what a seed keeps
         assert {p.suffix for p in left} == {".json", ".done", ".log"}  # no checkpoint, nothing half-written
-        assert len([p for p in files(copy) if p.suffix == ".json"]) == 4
+        assert len([p for p in files(copy) if p.match("seed*.json")]) == 4
         found = table(copy)
         shutil.rmtree(copy / "runs")
         shutil.rmtree(copy / "results")
@@ -368,6 +392,7 @@ elif name == "srun":
             "slurm-init-seconds-before-status-checks=1",
             "slurm-logdir=" + str(tmp_path / "logs"),
             "latency-wait=5",
+            "default-resources=slurm_account=lab slurm_partition=fast",
         ]
         output = swept(copy, "profile=slurm", *extra, path=str(stubs))
         given = [json.loads(path.read_text()) for path in calls.iterdir()]
@@ -375,8 +400,9 @@ elif name == "srun":
         names = {name for words, _, _ in given for name in re.findall(r"piece:name=(\S+?)'", " ".join(words))}
         assert names == {path.stem for path in (copy / "runs" / "sweeps").glob("*.done")} and len(names) == 4
         for words, _, _ in given:
-            assert "-t 90" in " ".join(words) and "--mem 4000" in " ".join(words)
-        assert len([path for path in files(copy) if path.suffix == ".json"]) == 4
+            told = " ".join(words)
+            assert all(flag in told for flag in ("-t 90", "--mem 4000", "-A lab", "-p fast")), told
+        assert len([path for path in files(copy) if path.match("seed*.json")]) == 4
 
 
 def files_or_none(copy):

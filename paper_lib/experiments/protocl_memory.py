@@ -63,6 +63,9 @@ def paper_rows(dataset: str) -> Selection:
 def selections(live: Selection | None = None, totals: Iterable[int] = TOTALS) -> list[Selection]:
     """All runs of a live selection, or of the curves at the paper's scale."""
     bases = [paper_rows(dataset) for dataset in MNISTS] if live is None else [live]
+    for name in ("memory_per_task", "memory_total"):
+        if live is not None and name in live.changes:
+            raise ValueError(f"{name}={live.changes[name]!r} is what totals sets here; leave it out")
     return [selection(name, total, base) for base in bases for name in base.rows for total in totals]
 
 

@@ -80,10 +80,11 @@ RULES, ENTROPIES = ("task", "point"), ("expected", "predictive")
 def selection(factor: str, live: Selection | None = None) -> Selection:
     """The runs of a factor, on Split-MNIST at the paper's scale unless a live selection says otherwise."""
     base = paper.paper_scale("split_mnist", ROW, scenario=SCENARIO, seeds=len(SEEDS)) if live is None else live
-    changes = dict(FACTORS[factor][1])
+    changes = {**base.changes, **FACTORS[factor][1]}
     if factor == MEMORY:
-        changes = {"memory_total": sweep.jobs(base)[0].method.memory_per_task * sweep.num_tasks(base)}
-    return sweep.replace(base, changes={**base.changes, **changes})
+        changes["memory_total"] = sweep.jobs(base)[0].method.memory_per_task * sweep.num_tasks(base)
+        changes.pop("memory_per_task", None)
+    return sweep.replace(base, changes=changes)
 
 
 def selections() -> list[Selection]:
