@@ -316,6 +316,12 @@ SFSVI_HEADS = {
     "split_digits": SFSVI_SETTINGS["split_digits"] | {"coreset_per_task": 20, "num_context": 20},
     **on(MNISTS, epochs=60, coreset_per_task=40),
 }
+SFSVI_CALIBRATED = on(
+    MNISTS,
+    **{"learning_rate": 5e-4, "epochs": 3, "num_context": 10, "prior_var": 1e-3, "divergence_weight": "normalized"},
+    **{"init_log_var": (-10.0, -8.0), "carry_moments": True},
+)
+"""What each baseline's trials with replay's budget chose (``experiments/calibration.py``)."""
 FUNCTION_QUICK = {
     "split_digits": {},
     **on(MNISTS, epochs=1),
@@ -455,6 +461,13 @@ def _hibnn_fromp_and_sfsvi() -> Iterable[Row]:
         style=Style("FROMP, random points", ORANGE, "v", ":"),
     )
     yield function("sfsvi", SFSVI, SFSVI_SETTINGS, scenarios=CLASSES_FIRST, style=Style("S-FSVI", PURPLE, "^", "-"))
+    yield function(
+        "sfsvi_calibrated",
+        SFSVI,
+        SFSVI_CALIBRATED,
+        scenarios=CLASSES_FIRST,
+        style=Style("S-FSVI, calibrated", PURPLE, "*", "--"),
+    )
     yield function(
         "sfsvi_no_coreset",
         partial(SFSVI, coreset_per_task=0),

@@ -226,14 +226,17 @@ def _fromp_is_a_triangle_mean(table: pd.DataFrame) -> Judgement:
         metrics.summarise(tables.by_seed(table, score)["fromp"]) for score in ("final_accuracy", "triangle_mean")
     )
     met = abs(triangle.mean - printed.value) <= 2 * triangle.se and final.mean < printed.value - 5
-    return holds(met, f"printed {printed.value:.1f}; triangle mean {triangle.mean:.1f}, final {final.mean:.1f} %")
+    return holds(met, f"printed {printed.value:.2f}; triangle mean {triangle.mean:.1f}, final {final.mean:.1f} %")
 
 
-def _fromp_falls_short(table: pd.DataFrame) -> Judgement:
+def _fromp_misses(table: pd.DataFrame) -> Judgement:
     (printed,) = (p for p in paper.printed("split_fmnist") if p.row == "fromp")
-    final, triangle = (float(tables.by_seed(table, s)["fromp"].mean()) for s in ("final_accuracy", "triangle_mean"))
-    short = max(final, triangle) < printed.value - 5
-    return holds(short, f"printed {printed.value:.1f}; triangle mean {triangle:.1f}, final {final:.1f} %")
+    scores = [tables.by_seed(table, s) for s in ("final_accuracy", "triangle_mean")]
+    authors, at_random = ([float(by[row].mean()) for by in scores] for row in ("fromp", "fromp_random"))
+    apart = max(authors) < printed.value - 5 and min(at_random) > printed.value + 5
+    chosen = {"its authors' points": authors, "random ones": at_random}
+    words = (f"{final:.1f} / {triangle:.1f} % with {points}" for points, (final, triangle) in chosen.items())
+    return holds(apart, f"printed {printed.value:.2f}; final / triangle mean {', '.join(words)}")
 
 
 def _sfsvi_on_clothes(table: pd.DataFrame) -> Judgement:
@@ -321,8 +324,12 @@ CLAIMS = (
         *("class_incremental", _fromp_is_a_triangle_mean, _needs("fromp", datasets=("split_mnist",))),
     ),
     Claim(
-        *("FROMP on clothes", "Table 1", "On Split-FMNIST FROMP stays below its printed number by both metrics."),
-        *("class_incremental", _fromp_falls_short, _needs("fromp", datasets=("split_fmnist",))),
+        *(
+            "FROMP on clothes",
+            "Table 1",
+            "On Split-FMNIST FROMP is below its printed number with its authors' points, above it with random ones.",
+        ),
+        *("class_incremental", _fromp_misses, _needs("fromp", "fromp_random", datasets=("split_fmnist",))),
     ),
     Claim(
         *("S-FSVI", "Table 1", "On Split-MNIST S-FSVI ends above ProtoCL in final accuracy.", "class_incremental"),
