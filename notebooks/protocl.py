@@ -167,7 +167,7 @@ Table(tables.verdicts(protocl.CLAIMS), more=protocl.shown_targets(), summary="ta
 # been scored on the test set in an earlier check (three seeds, about 92 and 81 %), before the grid was written, so the
 # test set was seen a second time. This trial won for ProtoCL on both data sets; without it the winner would be a drawn
 # trial that is {glue:text}`drawn_behind:.1f` and {glue:text}`drawn_behind_fmnist:.1f` points of score behind it on
-# validation data.
+# validation data. The baselines had as many trials of settings of their own ({doc}`/notebooks/class_incremental`).
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Each dot is a trial: the mean of final accuracy and triangle mean on validation data. The best trials of both methods are within a few points of one another from 3 to 50 epochs. The best of each method is ringed: that of replay lies above that of ProtoCL on both sets. Arrows at the edge are trials more than ten points below the best.", "name": "fig-protocl-tuning"}, "image": {"alt": "Validation score against epochs a task on both data sets, a dot a trial. The best settings of either method are within a few points of one another from 3 to 50 epochs; some of ProtoCL fail. On both sets the best dots of replay lie above the best of ProtoCL."}}
 plots.scores_by_epochs(protocl_tuning.by_title())

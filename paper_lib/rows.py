@@ -316,6 +316,13 @@ SFSVI_HEADS = {
     "split_digits": SFSVI_SETTINGS["split_digits"] | {"coreset_per_task": 20, "num_context": 20},
     **on(MNISTS, epochs=60, coreset_per_task=40),
 }
+FROMP_CALIBRATED = plus(
+    {
+        "split_mnist": {"learning_rate": 1e-3, "temperature": 100.0, "prior_precision": 1e-3},
+        "split_fmnist": {"learning_rate": 3e-4, "temperature": 10.0, "prior_precision": 1e-4},
+    },
+    **{"epochs": 3, "clip": 0.1, "selection": "random"},
+)
 SFSVI_CALIBRATED = on(
     MNISTS,
     **{"learning_rate": 5e-4, "epochs": 3, "num_context": 10, "prior_var": 1e-3, "divergence_weight": "normalized"},
@@ -459,6 +466,13 @@ def _hibnn_fromp_and_sfsvi() -> Iterable[Row]:
         FROMP_SETTINGS,
         scenarios=CLASSES_FIRST,
         style=Style("FROMP, random points", ORANGE, "v", ":"),
+    )
+    yield function(
+        "fromp_calibrated",
+        FROMP,
+        FROMP_CALIBRATED,
+        scenarios=CLASSES_FIRST,
+        style=Style("FROMP, calibrated", ORANGE, "*", "--"),
     )
     yield function("sfsvi", SFSVI, SFSVI_SETTINGS, scenarios=CLASSES_FIRST, style=Style("S-FSVI", PURPLE, "^", "-"))
     yield function(
