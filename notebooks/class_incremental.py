@@ -13,7 +13,7 @@
 # :class: tip
 # **The paper:** ProtoCL is on par with or better than S-FSVI, on Split-MNIST with 93.73 ± 1.05 against 92.94 ± 0.17 %, and far above VCL with a coreset, 52.98 ± 18.56 % (Table 1).\
 # **Here:** S-FSVI ends at {glue:text}`final_sfsvi:.1f` % (n = {glue:text}`n_sfsvi`), ProtoCL at {glue:text}`final_protocl:.1f` % tuned and at {glue:text}`final_protocl_paper_epochs:.1f` % with the paper's 50 epochs, VCL with a coreset at {glue:text}`final_vcl_coreset:.1f` %. ProtoCL's number is met by its triangle mean, {glue:text}`triangle_protocl_paper_epochs:.1f` %.\
-# **Verdict:** on par with S-FSVI, {glue:text}`verdict_ranking` (tuned ProtoCL less S-FSVI, points: {glue:text}`protocl_over_sfsvi_split_mnist` on Split-MNIST, {glue:text}`protocl_over_sfsvi_split_fmnist` on Split-FMNIST); ProtoCL's number, {glue:text}`verdict_protocl`; S-FSVI's, {glue:text}`verdict_sfsvi`; VCL's with a coreset, {glue:text}`verdict_vcl_coreset`. Replay of the same memory, which the tables lack, ends at {glue:text}`final_replay:.1f` %; it was tuned, S-FSVI and VCL were not.
+# **Verdict:** on par with S-FSVI, {glue:text}`verdict_ranking` (tuned ProtoCL less S-FSVI, points: {glue:text}`protocl_over_sfsvi_split_mnist` on Split-MNIST, {glue:text}`protocl_over_sfsvi_split_fmnist` on Split-FMNIST); ProtoCL's number, {glue:text}`verdict_protocl`; S-FSVI's, {glue:text}`verdict_sfsvi`; VCL's with a coreset, {glue:text}`verdict_vcl_coreset`. Replay of the same memory, which the tables lack, ends at {glue:text}`final_replay:.1f` %, tuned. With one budget of trials for each, S-FSVI ends at {glue:text}`final_sfsvi_calibrated:.1f` %, ProtoCL at {glue:text}`final_protocl_calibrated:.1f` %.
 # :::
 #
 # **Question.** Which learner still knows all classes after the last task? Tables 1 and 2 of
@@ -150,11 +150,25 @@ for name in ("split_cifar10", "split_cifar100", "split_cifar10_100"):
 # printed 80.55 ± 0.41; it ends at {glue:text}`final_sfsvi_fmnist:.1f` % (n = {glue:text}`n_sfsvi_fmnist`). Tuned ProtoCL's
 # final accuracy less S-FSVI's is {glue:text}`protocl_over_sfsvi_split_fmnist` points.
 #
-# Calibrated, ProtoCL has {glue:text}`final_protocl_calibrated:.1f` and {glue:text}`final_protocl_calibrated_fmnist:.1f` %
-# on the two sets ({doc}`/notebooks/protocl`), which less S-FSVI is
-# {glue:text}`protocl_calibrated_over_sfsvi_split_mnist` and {glue:text}`protocl_calibrated_over_sfsvi_split_fmnist` points:
-# on par on one, above on the other. That is no part of the verdict: the paper has no smoothed labels, the test set was seen
-# before these settings were final, and S-FSVI was not tuned.
+# **With one budget of trials for each, S-FSVI is ahead on Split-MNIST and ProtoCL on Split-FMNIST.** The rows called
+# {term}`calibrated` were each chosen from 21 trials of at most 12 epochs, by accuracy and likelihood on validation data
+# (`paper_lib/experiments/calibration.py`). Final accuracies in percent, Split-MNIST then Split-FMNIST:
+#
+# - S-FSVI {glue:text}`final_sfsvi_calibrated:.1f` and {glue:text}`final_sfsvi_calibrated_fmnist:.1f`,
+# - ProtoCL {glue:text}`final_protocl_calibrated:.1f` and {glue:text}`final_protocl_calibrated_fmnist:.1f`,
+# - replay {glue:text}`final_replay_calibrated:.1f` and {glue:text}`final_replay_calibrated_fmnist:.1f`,
+# - FROMP {glue:text}`final_fromp_calibrated:.1f` and {glue:text}`final_fromp_calibrated_fmnist:.1f`,
+# - HIBNN {glue:text}`final_hibnn_calibrated:.1f` and {glue:text}`final_hibnn_calibrated_fmnist:.1f`.
+#
+# ProtoCL less S-FSVI is {glue:text}`protocl_calibrated_over_sfsvi_calibrated_split_mnist` and
+# {glue:text}`protocl_calibrated_over_sfsvi_calibrated_split_fmnist` points. On both sets S-FSVI chose 3 epochs where its
+# authors have 80, 10 {term}`context points` a task for 40, and a divergence with a weight of 1 for the batch size of 128.
+# By that it gains {glue:text}`gained_sfsvi` and {glue:text}`gained_sfsvi_fmnist` points, its NLL falls from
+# {glue:text}`nll_sfsvi:.2f` to {glue:text}`nll_sfsvi_calibrated:.2f` and from {glue:text}`nll_sfsvi_fmnist:.2f` to
+# {glue:text}`nll_sfsvi_calibrated_fmnist:.2f`, and a seed takes {glue:text}`seconds_sfsvi_calibrated` for
+# {glue:text}`seconds_sfsvi`. Which of the three does it was not tested. FROMP chose random points and 3 epochs on both sets;
+# that such points help it was known from the test set before the grid was written, as was ProtoCL's winner
+# ({doc}`/notebooks/protocl`). None of this is part of the verdict on the paper, which tunes no baseline.
 #
 # **Where their authors report numbers, FROMP and S-FSVI can be checked.** With a head a task FROMP ends at
 # {glue:text}`fromp_multi_head_split_mnist` on Split-MNIST (3 seeds), for 99.3 in its README, and S-FSVI (one seed) at

@@ -12,7 +12,7 @@ from paper_lib.experiments import (
     vcl_toy_tuning,
     why_hmc_forgets,
 )
-from paper_lib.experiments.class_incremental import DROPPING
+from paper_lib.experiments.class_incremental import DROPPING, FEW_PASSES
 from paper_lib.experiments.hmc_diagnostics import FLOWS, FOLDS, flow_selection
 from paper_lib.paper import REDUCED, SEEDS, paper_scale
 from paper_lib.plan import apart, shown
@@ -34,6 +34,7 @@ SELECTIONS = [
     *BESIDE,
     *REDUCED,
     *DROPPING,
+    *FEW_PASSES,
     *why_hmc_forgets.selections(),
     *map(flow_selection, FLOWS),
     FOLDS,

@@ -222,10 +222,11 @@ def test_a_sentence_of_the_paper_is_judged_by_what_is_stored(name, other, verdic
     assert claim.judge(other(sweep.stored(claim.needs))).verdict == verdict
 
 
-def test_prototypes_with_smoothed_labels_do_not_decide_the_ranking():
+def test_calibrated_rows_do_not_decide_the_ranking():
     (claim,) = (claim for claim in paper.claims() if claim.name == "ranking")
     table = sweep.stored(claim.needs)
-    assert claim.judge(raised("protocl_calibrated", 5)(table)).verdict == claim.judge(table).verdict == "not reproduced"
+    for row, by in ((paper.BESIDE[0], 5), (paper.BESIDE[1], -5)):
+        assert claim.judge(raised(row, by)(table)).verdict == claim.judge(table).verdict == "not reproduced"
 
 
 @pytest.mark.parametrize(("sfsvi", "verdict"), [(300.0, "with a caveat"), (200.0, "not reproduced")])
