@@ -430,11 +430,11 @@ def _loaded_json(path: Path, changed: int) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged ({error}); git can restore it") from error
 
 
-def _sources(table: str) -> dict[str, Any]:
-    """``provenance``, which every key of a committed table must have."""
+def _sources(table: str, keys: Iterable[str]) -> dict[str, Any]:
+    """``provenance``, which these keys of the table must have."""
     sources = provenance(table)
-    if absent := set(stored(table)["key"]) - sources.keys():
-        raise ValueError(f"{RESULTS / table}.json lacks {', '.join(sorted(absent)[:3])} of the table beside it")
+    if absent := sorted(set(keys) - sources.keys()):
+        raise ValueError(f"{RESULTS / table}.json lacks {', '.join(absent[:3])} of the table beside it")
     return sources
 
 
@@ -444,11 +444,12 @@ def find(job: Job) -> pd.DataFrame:
     Raises:
         ValueError: they are of unlike data.
     """
-    path, sources = RESULTS / f"{job.table}.csv", _sources(job.table)
+    path = RESULTS / f"{job.table}.csv"
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS)
     table, index = _loaded(path, path.stat().st_mtime_ns)
     mine = index.get((job.row, job.named["scenario"]), {})
+    sources = _sources(job.table, mine)
     keys = [key for key in mine if job.matches(sources[key]["identity"])]
     if len({sources[key]["identity"]["data"] for key in keys}) > 1:
         raise ValueError(f"stored runs of {job.row!r} are on unlike data: keys {', '.join(keys)}")
@@ -488,7 +489,7 @@ def _named(record: Mapping[str, Any], name: Sequence[str]) -> dict[str, str]:
 
 def _merge(name: str, records: list[dict[str, Any]]) -> Path:
     path, beside = RESULTS / f"{name}.csv", RESULTS / f"{name}.json"
-    sources = dict(_sources(name))
+    sources = dict(_sources(name, stored(name)["key"]))
     records.sort(key=lambda r: r["provenance"]["finished"])
     old = stored(name)
     dated = []
