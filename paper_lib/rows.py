@@ -328,6 +328,14 @@ SFSVI_CALIBRATED = on(
     **{"learning_rate": 5e-4, "epochs": 3, "num_context": 10, "prior_var": 1e-3, "divergence_weight": "normalized"},
     **{"init_log_var": (-10.0, -8.0), "carry_moments": True},
 )
+HIBNN_CALIBRATED = plus(
+    {name: HIBNN_SETTINGS[name] for name in MNISTS},
+    {
+        "split_mnist": {"learning_rate": 1e-2, "epochs": 3, "likelihood_epochs": 6, "prior_var": 0.1},
+        "split_fmnist": {"learning_rate": 1e-3, "epochs": 12, "likelihood_epochs": 12, "prior_var": 0.7},
+    },
+    **{"batch_size": 512, "init_log_var": -6.0, "stick_prior": (20.0, 1.0)},
+)
 """What each baseline's trials with replay's budget chose (``experiments/calibration.py``)."""
 FUNCTION_QUICK = {
     "split_digits": {},
@@ -458,6 +466,7 @@ def _hibnn_fromp_and_sfsvi() -> Iterable[Row]:
         partial(HIBNN, concrete_loc="log_pi", mask_kl="over_n", beta_per_point=True, head_entropy="expected"),
         style=Style("HIBNN as published", SKY, "X", ":"),
     )
+    yield buffet("hibnn_calibrated", HIBNN, settings=HIBNN_CALIBRATED, style=Style("HIBNN, calibrated", SKY, "*", "--"))
     function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT)
     yield function("fromp", FROMP, FROMP_SETTINGS, scenarios=CLASSES_FIRST, style=Style("FROMP", ORANGE, "^", "-"))
     yield function(
