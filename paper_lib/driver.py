@@ -117,7 +117,7 @@ def run(
         return outcome._replace(elapsed=time.perf_counter() - began)
 
     held_out = [task.to(device) for task in stream.held_out]
-    with Progress(label, num_tasks, first) as progress:
+    with Progress(label, num_tasks, first, sizes=[len(task.y) for task in stream.train]) as progress:
         try:
             for task in stream.train[first:]:
                 started = saved = copied = time.perf_counter()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 FIRST_SECONDS, LINE_SECONDS, DRAW_SECONDS = 5.0, 15.0, 0.2
@@ -25,6 +25,7 @@ class Progress:
         label: begins the line, such as the method's name and the data's.
         num_tasks: of the stream.
         done: tasks done before, by a run that is gone on with.
+        sizes: points of each task, by which its share of the time is guessed; the same of all without them.
         file: where to tell; standard error without it.
         clock: seconds.
     """
@@ -36,13 +37,15 @@ class Progress:
         done: float = 0.0,
         file: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        sizes: Sequence[int] = (),
     ):
         self.file = sys.stderr if file is None else file
         self.in_notebook = type(self.file).__module__.startswith("ipykernel")
         if self.in_notebook:
             self.file = _past_the_outputs(self.file)
         self.label, self.num_tasks, self.clock = f"{label}: " if label else "", num_tasks, clock
-        self.start, self.first = clock(), done
+        self.sizes = [*(sizes or [1] * num_tasks), 0]
+        self.start, self.first = clock(), self._share(done)
         self.on_terminal = self._is_terminal()
         self.due = self.start + (0.0 if self.on_terminal else FIRST_SECONDS)
         self.width = 0
@@ -63,9 +66,9 @@ class Progress:
         now = self.clock()
         if self.file is None or now < self.due:
             return
-        share, left = done / self.num_tasks, ""
-        if done > self.first:
-            left = f", {duration((now - self.start) * (self.num_tasks - done) / (done - self.first))} left"
+        share, left = self._share(done), ""
+        if share > self.first:
+            left = f", {duration((now - self.start) * (1 - share) / (share - self.first))} left"
         task = min(int(done) + 1, self.num_tasks)
         line = f"{self.label}task {task}/{self.num_tasks}, {100 * share:.0f} %{left}"
         if self.on_terminal:
@@ -77,6 +80,11 @@ class Progress:
         else:
             self._write(line + "\n")
         self.due = self.clock() + (DRAW_SECONDS if self.on_terminal else LINE_SECONDS)
+
+    def _share(self, done: float) -> float:
+        """Of the points of all tasks, those of so many."""
+        whole = int(done)
+        return (sum(self.sizes[:whole]) + (done - whole) * self.sizes[whole]) / sum(self.sizes)
 
     def _is_terminal(self) -> bool:
         try:

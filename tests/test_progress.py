@@ -54,6 +54,14 @@ def test_time_left_counts_from_where_a_run_was_gone_on_with():
     assert told(io.StringIO(), [(10, 4.0)]).getvalue() == "replay: task 4/4, 100 %, 0 s left\n"
 
 
+def test_the_share_of_a_task_is_that_of_its_points():
+    clock, file = Clock(), io.StringIO()
+    with Progress("replay", 3, 1.0, file, clock, sizes=(8, 1, 1)) as progress:  # the first was done before
+        clock.now = 10
+        progress.show(2.0)
+    assert file.getvalue() == "replay: task 3/3, 90 %, 10 s left\n"
+
+
 def test_a_terminal_has_one_line_that_is_drawn_again(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     text = told(Terminal(), [(0, 0), (0.1, 0.1), (100, 2), (200, 4)]).getvalue()
