@@ -10,7 +10,7 @@ import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
 from paper_lib.experiments import vcl_split_mnist
-from paper_lib.rows import MNISTS, shown_in
+from paper_lib.rows import CIFARS, MNISTS, shown_in
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, Printed, holds
 
@@ -115,8 +115,10 @@ def numbers() -> dict[str, float | str]:
         nll = comparison(dataset).nll
         cited |= {f"nll_{row}{short}": round(float(nll[row]), 4) for row in ("sfsvi", "sfsvi_calibrated")}
         cited |= tables.numbers(table, shown_in("tables"), short)
-        cited[f"n_sfsvi{short}"] = str(len(tables.by_seed(table).get("sfsvi", ())))
-    for dataset, short in (("split_cifar10", "_cifar10"), ("split_cifar100", "_cifar100")):
+        final = tables.by_seed(table)
+        cited |= {f"n_{row}{short}": str(len(final.get(row, ()))) for row in ("sfsvi", "fromp_random")}
+    for dataset in CIFARS:
+        short = dataset.removeprefix("split")
         cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
     (few_epochs,) = (one for one in paper.REDUCED if one.dataset == "split_cifar10" and "protocl" in one.rows)
     cited |= tables.numbers(sweep.stored(few_epochs), few_epochs.rows, "_cifar10_short")
