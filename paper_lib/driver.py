@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from paper_lib import metrics
-from paper_lib.data.stream import Spec, Stream
+from paper_lib.data.stream import Stream
 from paper_lib.files import whole_file
 from paper_lib.methods import Method, State
 from paper_lib.progress import Progress
@@ -224,7 +225,7 @@ def _read(path: Path, identity: str) -> dict[str, np.ndarray]:
 
 
 def named_tensors(tree: Any, name: str = "") -> list[tuple[str, Tensor]]:
-    """The tensors of a state with their places in it; what else it holds is what ``init`` was given.
+    """The tensors of a state with their places in it; what else it holds is what ``init`` was given, and frozen.
 
     Raises:
         TypeError: it holds something that a checkpoint cannot give back.
@@ -234,9 +235,12 @@ def named_tensors(tree: Any, name: str = "") -> list[tuple[str, Tensor]]:
     if isinstance(tree, tuple):
         names = getattr(tree, "_fields", range(len(tree)))
         return [pair for key, child in zip(names, tree, strict=True) for pair in named_tensors(child, f"{name}.{key}")]
-    if isinstance(tree, Spec) or (isinstance(tree, int) and name.startswith(".seeds")):
+    frozen = is_dataclass(tree) and type(tree).__dataclass_params__.frozen  # the spec, settings
+    if frozen or (isinstance(tree, int) and name.startswith(".seeds")):
         return []
-    raise TypeError(f"a state holds tensors in tuples, its spec and its seeds; at {name or 'its root'} it has {tree!r}")
+    raise TypeError(
+        f"a state holds tensors in tuples, frozen settings and its seeds; at {name or 'its root'} it has {tree!r}"
+    )
 
 
 def _rebuilt(tree: Any, tensors: dict[str, Tensor], name: str = "") -> Any:

@@ -369,7 +369,7 @@ def test_a_state_that_a_checkpoint_would_lose_is_refused_before_training(counts,
         def init(self, spec, seeds, device):
             return Counting(spec, tuple(seeds), counts)
 
-    with pytest.raises(TypeError, match=r"tensors in tuples, its spec and its seeds; at \.counts it has"):
+    with pytest.raises(TypeError, match=r"tensors in tuples, frozen settings and its seeds; at \.counts it has"):
         driver.run(Tally(), digits, SEEDS)
 
 
