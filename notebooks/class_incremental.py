@@ -170,7 +170,7 @@ for name in ("split_cifar10", "split_cifar100", "split_cifar10_100"):
 # {glue:text}`seconds_sfsvi`. Three passes alone do not help: with its authors' other settings it ends at
 # {glue:text}`final_sfsvi_few` and {glue:text}`final_sfsvi_few_fmnist` % then (3 seeds). FROMP chose random points and 3 epochs on both sets;
 # that such points help it was known from the test set before the grid was written, as was ProtoCL's winner
-# ({doc}`/notebooks/protocl`). None of this is part of the verdict on the paper, which tunes no baseline.
+# ({doc}`/notebooks/protocl`). None of this is part of the verdict on the paper.
 #
 # **Where their authors report numbers, FROMP and S-FSVI can be checked.** With a head a task FROMP ends at
 # {glue:text}`fromp_multi_head_split_mnist` on Split-MNIST (3 seeds), for 99.3 in its README, and S-FSVI (one seed) at

@@ -324,7 +324,7 @@ def _refuse() -> Any:
 
 
 def _is_none(value: object) -> bool:
-    """Whether a value says that there is none: then a setting is the preset's."""
+    """Whether a value says that there is none."""
     return value is None or (isinstance(value, str) and value.strip().lower() in ("none", "null"))
 
 

@@ -187,7 +187,7 @@ def _many_heads(table: pd.DataFrame) -> Judgement:
 RANKED = ("protocl", "protocl_paper_epochs")
 """ProtoCL as the paper has it, which is held against S-FSVI on Table 1's data."""
 BESIDE = ("protocl_calibrated", "sfsvi_calibrated")
-"""Shown beside them, and no part of the verdict: both with one budget of trials, which the paper has not."""
+"""Shown beside them, and no part of the verdict: both with one budget of trials of our own."""
 
 
 def _ranking(table: pd.DataFrame) -> Judgement:

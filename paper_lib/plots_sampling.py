@@ -33,7 +33,7 @@ def toy_sets(sets: Mapping[str, Points], best: Mapping[str, float]) -> Figure:
     figure, axes = card(1, len(sets), height=3.6)
     for ax, (title, points) in zip(axes[0], sets.items(), strict=True):
         _draw_points(ax, points, label=True)
-        ax.set(title=f"{title},\nat best {best[title]:.2f} %", xlabel="first input")
+        ax.set(title=f"{title},\nat best {best[title]:.1f} %", xlabel="first input")
     axes[0, 0].set_ylabel("second input")
     legend_below(figure, axes[0, 0], 3)
     return figure
@@ -50,7 +50,7 @@ def accuracy(curves: Mapping[str, NDArray], notes: Mapping[str, str], best: floa
     figure, axes = card(height=3.7 + 0.32 * len(curves))
     ax = axes[0, 0]
     draw_accuracy(ax, curves)
-    ax.axhline(best, color=GREY, lw=1, label=f"best classifier of all tasks, {best:.2f} %")
+    ax.axhline(best, color=GREY, lw=1, label=f"best classifier of all tasks, {best:.1f} %")
     low = min(float((c.mean(0) - c.std(0)).min()) for c in curves.values())
     ax.set_ylim(10 * np.floor(10 * max(low - 0.02, 0)), 102)
     ax.set_ylabel("accuracy, tasks so far, $P_k$ (%)")

@@ -470,30 +470,17 @@ def _hibnn_fromp_and_sfsvi() -> Iterable[Row]:
         style=Style("HIBNN as published", SKY, "X", ":"),
     )
     yield buffet("hibnn_calibrated", HIBNN, settings=HIBNN_CALIBRATED, style=Style("HIBNN, calibrated", SKY, "*", "--"))
-    function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT)
-    yield function("fromp", FROMP, FROMP_SETTINGS, scenarios=CLASSES_FIRST, style=Style("FROMP", ORANGE, "^", "-"))
+    function = partial(Row, quick=FUNCTION_QUICK, stream=UNIT, scenarios=CLASSES_FIRST)
+    yield function("fromp", FROMP, FROMP_SETTINGS, style=Style("FROMP", ORANGE, "^", "-"))
     yield function(
         "fromp_random",
         partial(FROMP, selection="random"),
         FROMP_SETTINGS,
-        scenarios=CLASSES_FIRST,
         style=Style("FROMP, random points", ORANGE, "v", ":"),
     )
-    yield function(
-        "fromp_calibrated",
-        FROMP,
-        FROMP_CALIBRATED,
-        scenarios=CLASSES_FIRST,
-        style=Style("FROMP, calibrated", ORANGE, "*", "--"),
-    )
-    yield function("sfsvi", SFSVI, SFSVI_SETTINGS, scenarios=CLASSES_FIRST, style=Style("S-FSVI", PURPLE, "^", "-"))
-    yield function(
-        "sfsvi_calibrated",
-        SFSVI,
-        SFSVI_CALIBRATED,
-        scenarios=CLASSES_FIRST,
-        style=Style("S-FSVI, calibrated", PURPLE, "*", "--"),
-    )
+    yield function("fromp_calibrated", FROMP, FROMP_CALIBRATED, style=Style("FROMP, calibrated", ORANGE, "*", "--"))
+    yield function("sfsvi", SFSVI, SFSVI_SETTINGS, style=Style("S-FSVI", PURPLE, "^", "-"))
+    yield function("sfsvi_calibrated", SFSVI, SFSVI_CALIBRATED, style=Style("S-FSVI, calibrated", PURPLE, "*", "--"))
     yield function(
         "sfsvi_no_coreset",
         partial(SFSVI, coreset_per_task=0),
@@ -501,7 +488,6 @@ def _hibnn_fromp_and_sfsvi() -> Iterable[Row]:
             name: {k: v for k, v in own.items() if k != "coreset_per_task"} | {"prior_var": 100.0}
             for name, own in SFSVI_SETTINGS.items()
         },
-        scenarios=CLASSES_FIRST,
         style=Style("S-FSVI without a coreset", PURPLE, "v", ":"),
     )
     yield function(

@@ -188,10 +188,7 @@ def _place(job: Job, digest: str) -> tuple[dict[str, Any], Path]:
     identity = job.identity(digest)
     parent = folder() / job.stream["dataset"]
     if not _folder_of(parent, identity).is_dir():
-        there = (
-            next(iter(sorted(p.glob("seed*.json"))), None) for p in sorted(parent.glob(f"{identity['method'][0]}-*"))
-        )
-        stored = [record["identity"] for p in there if p is not None and (record := _whole(p))]
+        stored = [its for its, _ in identities(job.stream["dataset"], identity["method"][0])]
         stored += [source["identity"] for source in provenance(job.table).values()]
         identity = next((i for i in stored if i["data"] == digest and job.matches(i)), identity)
     return identity, _folder_of(parent, identity)
@@ -343,9 +340,10 @@ def _whole(path: Path) -> dict[str, Any] | None:
         return read(path)
 
 
-def identities(dataset: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Identity and provenance of a record of every folder of a data set in the run store."""
-    firsts = (next(iter(sorted(p.glob("seed*.json"))), None) for p in sorted((folder() / dataset).glob("*")))
+def identities(dataset: str, method: str = "*") -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Identity and provenance of a record of every folder of a data set, and of a method, in the run store."""
+    places = sorted((folder() / dataset).glob(f"{method}-*"))
+    firsts = (next(iter(sorted(place.glob("seed*.json"))), None) for place in places)
     records = [record for path in firsts if path is not None and (record := _whole(path))]
     return [(record["identity"], record["provenance"]) for record in records]
 

@@ -480,7 +480,7 @@ def test_rows_without_draws_have_no_surface():
 
 def test_toy_sets_are_drawn_with_what_is_at_best_possible():
     figure = plots_sampling.toy_sets({"a": hmc_draws.points("toy_pan", 9)}, {"a": 99.76})
-    assert "99.76" in figure.axes[0].get_title()
+    assert "at best 99.8 %" in figure.axes[0].get_title()
     assert sum(len(line.get_xdata()) for line in figure.axes[0].lines) == 90
     best = hmc_sequential.bayes_accuracies()
     assert [round(value, 1) for value in best.values()] == [99.8, 100.0]
@@ -491,7 +491,7 @@ def test_curves_say_in_their_labels_what_to_distrust():
     figure = plots_sampling.accuracy(tables.curves(both), hmc_sequential.notes(both), 99.76)
     figure.draw_without_rendering()
     words = " ".join(text.get_text() for text in figure.legends[0].texts)
-    assert "density failed 50 of 50" in words and "converged 50 of 50" in words and "99.76" in words
+    assert "density failed 50 of 50" in words and "converged 50 of 50" in words and "all tasks, 99.8 %" in words
 
 
 def test_every_change_is_told_in_one_group_but_for_those_that_the_prose_names():

@@ -271,14 +271,14 @@ def make_stream(
         raise ValueError(f"toy_points={toy_points!r} is not at least 1")
     if toy_points is not None and dataset not in _TOYS:
         raise ValueError(f"toy_points={toy_points!r} is for {', '.join(_TOYS)}; {dataset} has its points given")
-    for name, value, used in (
-        ("validation_seed", validation_seed, validation_fraction > 0 or "a part set aside (validation_fraction)"),
-        ("train_seed", train_seed, train_sizes is not None or "fewer points (train_sizes)"),
-        ("toy_seed", toy_seed, dataset in _TOYS or f"{' and '.join(_TOYS)}, which are drawn"),
+    for name, value, used, purpose in (
+        ("validation_seed", validation_seed, validation_fraction > 0, "a part set aside (validation_fraction)"),
+        ("train_seed", train_seed, train_sizes is not None, "fewer points (train_sizes)"),
+        ("toy_seed", toy_seed, dataset in _TOYS, f"{' and '.join(_TOYS)}, which are drawn"),
     ):
         within(name, value, 0)
-        if value and used is not True:
-            raise ValueError(f"{name}={value!r} is for {used}; here it would change nothing")
+        if value and not used:
+            raise ValueError(f"{name}={value!r} is for {purpose}; here it would change nothing")
     if num_tasks is not None and not 1 <= num_tasks <= len(deal.tasks):
         raise ValueError(f"num_tasks={num_tasks!r} is not from 1 to {len(deal.tasks)}, the tasks of {dataset}")
     tasks = deal.tasks[:num_tasks]

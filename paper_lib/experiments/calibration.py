@@ -1,4 +1,4 @@
-"""The choice of settings for accuracy and likelihood together, on validation data: every method has the same budget.
+"""The choice of settings for accuracy and likelihood together, on validation data; one budget but for joint training.
 
 ProtoCL as ``protocl_tuning.py`` chose it is over-confident. Here labels may be smoothed, memory may weigh more, the
 embedding may have a rate of dropout of its own and the noise may be another or learned. Replay, joint training and the
