@@ -61,7 +61,7 @@ REDUCED = tuple(
         ("split_cifar10", ("fromp",), 1, {"epochs": 10}),
         ("split_cifar10", ("sfsvi",), 1, {"epochs": (25, *[6] * 4)}),
         ("split_cifar100", ("sfsvi",), 1, {"epochs": (25, *[6] * 9)}),
-        *((d, ("hibnn",), 3, {"epochs": 100, "learning_rate": 1e-2, "decay": 0.248}) for d in MNISTS),
+        *((d, ("hibnn",), 10, {"epochs": 100, "learning_rate": 1e-2, "decay": 0.248}) for d in MNISTS),
     )
 )
 """What stands in for a row as long as it has no runs in full.
