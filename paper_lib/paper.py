@@ -81,7 +81,11 @@ SECONDS = {
 }
 """Table 2's training times in seconds and their ±, on an RTX 3090. Two cells are alike to the digit."""
 
-VARIANTS = {"protocl": ("protocl_as_published", "protocl_paper_epochs"), "hibnn": ("hibnn_as_published",)}
+VARIANTS = {
+    "protocl": ("protocl_as_published", "protocl_paper_epochs"),
+    "protocl_no_memory": ("protocl_no_memory_paper_epochs",),
+    "hibnn": ("hibnn_as_published",),
+}
 """Rows that stand for a printed row too."""
 
 

@@ -131,6 +131,11 @@ def plus(base: Mapping[str, Settings], more: Mapping[str, Settings] | None = Non
     return {name: {**own, **everywhere, **(more or {}).get(name, {})} for name, own in base.items()}
 
 
+def less(base: Mapping[str, Settings], setting: str) -> dict[str, Settings]:
+    """Settings without one, which a row fixes."""
+    return {data: {name: value for name, value in own.items() if name != setting} for data, own in base.items()}
+
+
 ONE_HEAD, HEAD_A_TASK = ("domain_incremental", "class_incremental"), ("task_incremental",)
 ANY, CLASSES_FIRST = (*ONE_HEAD, *HEAD_A_TASK), ("class_incremental", "domain_incremental", "task_incremental")
 
@@ -484,10 +489,7 @@ def _hibnn_fromp_and_sfsvi() -> Iterable[Row]:
     yield function(
         "sfsvi_no_coreset",
         partial(SFSVI, coreset_per_task=0),
-        {
-            name: {k: v for k, v in own.items() if k != "coreset_per_task"} | {"prior_var": 100.0}
-            for name, own in SFSVI_SETTINGS.items()
-        },
+        plus(less(SFSVI_SETTINGS, "coreset_per_task"), prior_var=100.0),
         style=Style("S-FSVI without a coreset", PURPLE, "v", ":"),
     )
     yield function(
@@ -524,11 +526,16 @@ def _protocl_and_replay() -> Iterable[Row]:
         style=Style("ProtoCL, calibrated", GREEN, "*", "--"),
     )
     yield memory("protocl_as_published", ProtoCL, PUBLISHED, style=Style("ProtoCL as published", GREEN, "s", "-."))
-    yield memory(
+    forgetful = partial(memory, make=partial(ProtoCL, memory_per_task=0, memory_total=None))
+    yield forgetful(
         "protocl_no_memory",
-        partial(ProtoCL, memory_per_task=0, memory_total=None),
-        {name: {k: v for k, v in own.items() if k != "memory_per_task"} for name, own in PROTOCL.items()},
+        settings=less(PROTOCL, "memory_per_task"),
         style=Style("ProtoCL without memory", GREEN, "v", ":"),
+    )
+    yield forgetful(
+        "protocl_no_memory_paper_epochs",
+        settings=less(PROTOCL | PROTOCL_PAPER_EPOCHS, "memory_per_task"),
+        style=Style("ProtoCL without memory, the paper's epochs", GREEN, "^", ":"),
     )
     yield memory("replay", Replay, REPLAY, style=Style("replay", VERMILION, "D", "-"))
     yield memory(

@@ -90,6 +90,7 @@ def test_a_table_without_printed_numbers_has_no_column_of_them():
 def test_the_source_of_a_table_is_its_command_and_its_provenance():
     command, words = tables.source(protocl.stored("split_mnist")).splitlines()
     rows = "sgd,protocl,protocl_paper_epochs,protocl_calibrated,protocl_as_published,protocl_no_memory"
+    rows += ",protocl_no_memory_paper_epochs"
     rows += ",replay,replay_calibrated,joint_calibrated,joint"
     assert command == (
         f"`paper-lib run dataset=split_mnist scenario=class_incremental preset=paper seeds=0:10 rows={rows}`"

@@ -81,6 +81,7 @@ def test_every_printed_row_and_data_set_has_a_name():
         assert {row, *variants} <= set(ROWS)
     mine = {p.row: p.value for p in paper.printed("split_mnist")}
     assert mine["protocl_as_published"] == mine["protocl_paper_epochs"] == mine["protocl"] == 93.73
+    assert mine["protocl_no_memory"] == mine["protocl_no_memory_paper_epochs"] == 33.25
 
 
 def test_every_statement_has_a_chapter():
