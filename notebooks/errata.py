@@ -18,8 +18,7 @@
 #
 # **Question.** Which printed formulas of {cite:p}`kessler2023sequential` do not hold, and what holds instead? Every
 # check computes one quantity three times: by the printed formula, by the corrected one, and by a route that uses
-# neither. Every other chapter of this book uses the corrected formula, but for M4: ProtoCL is trained as its code does it,
-# by a product over single points.
+# neither. Every other chapter of this book uses the corrected formula, but for M4.
 #
 # The point that matters most for Section 5 is M1. A weight drifts between observations, and its variance from step to step is
 #

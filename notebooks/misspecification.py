@@ -117,7 +117,8 @@ interactive.two_tasks()
 # 2. Set `noise_precision = 1`. Is forgetting still visible?
 #
 # :::{dropdown} Answer
-# Hardly. The line's squared error goes from 1.10 to 1.14: the 1/12 that is lost is small beside noise of variance 1.
+# Hardly. The line's squared error goes from 1.10 to 1.14: the 0.04 that is lost (1/12 with many points) is small beside
+# noise of variance 1.
 # :::
 #
 # 3. Set `prior_var = 0.001`. Why does the line forget so little?

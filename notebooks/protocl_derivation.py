@@ -13,7 +13,7 @@
 # :class: tip
 # **The paper:** class probability, updates and objective in closed form (App. F).\
 # **Here:** the steps match simulation. For {glue:text}`num_shared` points of one class the printed objective is {glue:text}`product:.1f` nats a point; the exact integral is {glue:text}`exact:.1f`.\
-# **Verdict:** all hold but the objective, which is exact for a single labelled point only, and two misprinted densities on the way (M7).
+# **Verdict:** the steps hold, but for two misprinted densities (M7); the objective is exact for a single labelled point only.
 # :::
 #
 # **Question.** Are the formulas of the derivation of {term}`ProtoCL` right, and does its objective follow from them?

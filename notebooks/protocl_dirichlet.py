@@ -12,7 +12,7 @@
 # :::{admonition} Answer
 # :class: tip
 # **The paper:** "all classes are roughly equally likely" at the end, "as we have trained on equal amounts of all classes" (Figure A8, Split-MNIST).\
-# **Here:** the likeliest class is {glue:text}`ratio_published` times as likely as the least likely one as published, and {glue:text}`ratio_corrected` times with the tuned settings (10 seeds).\
+# **Here:** the likeliest class is {glue:text}`ratio_published` times as likely as the least likely one as published, and {glue:text}`ratio_corrected` times as corrected (10 seeds).\
 # **Verdict:** {glue:text}`verdict`. With memory mixed in as Algorithm 1 prints it, the ratio is {glue:text}`ratio_union`.
 # :::
 #
@@ -53,12 +53,13 @@ plots.concentrations(protocl_dirichlet.run(selection), NUM_TASKS[selection.datas
 # %% [markdown]
 # ## At the paper's scale
 #
-# Split-MNIST, ten seeds, four ways to count. Only the order of the labels matters, so the rows of Table 1 are counted again
-# without training. "As published" is the release's: counts of 50 epochs, memory repeated until old
-# and new points are 1:1. "Corrected" is the tuned {term}`ProtoCL`, which multiplies earlier counts by 0.999 in every step.
-# The third keeps earlier counts whole. The fourth takes the union of the task and the memory as Algorithm 1 prints it, each point once
-# an epoch. Shares are called roughly equal if the largest is at most 1.5 times the smallest; the digits' own numbers of
-# training points differ by a factor of {glue:text}`own_ratio`.
+# Split-MNIST, ten seeds, four ways to count. Only the order of the labels matters, so the rows of Table 1 are counted
+# again without training. "As published" is the release's: counts of 50 epochs, memory repeated until old and new points
+# are 1:1. "Corrected" is the tuned {term}`ProtoCL`, which multiplies earlier counts by 0.999 in every step. The third
+# keeps earlier counts whole. The fourth takes the union of the task and the memory as Algorithm 1 prints it, each point
+# once an epoch. Shares are called roughly equal if the largest is at most 1.5 times the smallest; the digits' own
+# numbers of training points differ by a factor of {glue:text}`own_ratio`. "Ratio by counting" is what arithmetic gives
+# if all tasks had equally many points.
 
 # %% tags=["hide-input"]
 shown, more = protocl_dirichlet.shown()
@@ -127,7 +128,8 @@ Table(tables.verdicts(protocl_dirichlet.CLAIMS))
 # memory of 1,000 points in all, which holds all of the digits.
 # :::
 #
-# 3. Set `evidence_mode = "recompute_each_epoch"` and `rows = ["protocl"]`. What does each point, counted once, give?
+# 3. Set `evidence_mode = "recompute_each_epoch"` and `rows = ["protocl"]`. What are the shares if each point counts
+#    once?
 #
 # :::{dropdown} Answer
 # The last task's classes have 29 % each and all others about 5 %: of earlier tasks only the memory is there to be counted.

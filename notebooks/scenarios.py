@@ -12,7 +12,7 @@
 # :::{admonition} Answer
 # :class: tip
 # **The paper:** each posterior is the next prior, and the network needs no {term}`head` of its own for each task.\
-# **Here:** five tasks in sequence equal all data at once, to nine decimals.\
+# **Here:** five tasks in sequence equal all data at once, to nine decimals. Of three layouts, one head with a unit a class can serve all three scenarios.\
 # **Verdict:** holds exactly wherever the posterior is exact.
 # :::
 #
@@ -98,12 +98,13 @@ figure
 # batch computation to rounding error. The tests compare them with least squares and with the joint density of all
 # targets.
 #
-# **Heads are not part of Bayes' rule.** A network with a head for each task cannot answer without the task's name, unless a
-# rule chooses the head, as {term}`HIBNN` does by entropy. Without one such heads serve the first scenario alone. A head with a unit a class can also answer the two easier questions; the reverse does not hold.
+# **Heads are not part of Bayes' rule.** A network with a head for each task cannot answer without the task's name,
+# unless a rule chooses the head, as {term}`HIBNN` does by entropy. Without such a rule these heads serve the first
+# scenario alone. A head with a unit a class can also answer the two easier questions; the reverse does not hold.
 #
-# **What can be lost in practice.** Where the density in {numref}`fig-scenarios-propagation` is too small, later tasks
-# start from a wrong prior, and the earlier data are no longer there to correct it. The figure draws its samples on a grid, so it shows the idea and not the errors of
-# {term}`HMC`.
+# **What can be lost in practice.** Where the density in {numref}`fig-scenarios-propagation` leaves out what the
+# posterior holds, later tasks start from a wrong prior, and the earlier data are no longer there to correct it. The
+# figure draws its samples on a grid, so it shows the idea and not the errors of {term}`HMC`.
 #
 # ## Try it
 #

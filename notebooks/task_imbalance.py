@@ -12,7 +12,7 @@
 # :::{admonition} Answer
 # :class: tip
 # **The paper:** under assumptions, more data in the current task can override earlier ones (Sec. 5).\
-# **Here:** with ten times as much data in task 2, one weight moves 91 % of the way from task 1 to task 2. With equal sizes SGD forgets {glue:text}`equal_sgd:.0f` and VCL {glue:text}`equal_vcl:.0f` points (5 seeds); no rise is shown from there to tenfold.\
+# **Here:** with ten times as much data in task 2, one weight moves 91 % of the way from task 1 to task 2. With equal sizes SGD forgets {glue:text}`equal_sgd:.0f` and VCL {glue:text}`equal_vcl:.0f` points (5 seeds).\
 # **Verdict:** exact for one weight whose best value does not drift. In networks no rise is shown when task 2 grows from equal sizes to tenfold. VCL forgets more as task 1 shrinks; the ratios that show it were picked after the runs.
 # :::
 #

@@ -99,16 +99,16 @@ Table(
 # %% [markdown]
 # ## What agrees, what does not, why
 #
-# **One head: hardly ahead of SGD, as the paper says.** At equal steps the lead of VCL over SGD in final accuracy is
+# **One head: hardly ahead of SGD, as the paper says.** At equal steps VCL's final accuracy less SGD's is
 # {glue:text}`one_head_final:+.1f` points (95 % interval {glue:text}`one_head_final_low:+.1f` to
-# {glue:text}`one_head_final_high:+.1f`). In the triangle mean it is {glue:text}`one_head_triangle:+.1f`. Joint training ends
-# {glue:text}`joint_over_vcl_final:.1f` points above VCL.
+# {glue:text}`one_head_final_high:+.1f`). In the triangle mean it is {glue:text}`one_head_triangle:+.1f`. Joint training
+# ends {glue:text}`joint_over_vcl_final:.1f` points above VCL.
 #
 # **A head a task: VCL remembers, and so does SGD.** At equal steps (5,000) the heads add
 # {glue:text}`heads_vcl_final:.1f` points to VCL's final accuracy and {glue:text}`heads_sgd_final:.1f` to that of SGD.
-# So the memory is not due to VCL alone. At equal steps the lead of VCL over SGD is {glue:text}`full_final:+.1f` points
-# after 100 steps a task and {glue:text}`long_final:+.1f` after 5,000. Both 95 % intervals contain zero. In the triangle
-# mean VCL leads after 100 steps, by {glue:text}`full_triangle:.1f` points, since it keeps the first task.
+# So the memory is not due to VCL alone. At equal steps VCL less SGD is {glue:text}`full_final:+.1f` points after 100
+# steps a task and {glue:text}`long_final:+.1f` after 5,000. Both 95 % intervals contain zero. In the triangle mean VCL
+# leads after 100 steps, by {glue:text}`full_triangle:.1f` points, since it keeps the first task.
 #
 # **A hundred full batches forget less than 5,000 small ones.** A hundred full-batch steps end higher than 5,000 steps of 256 points, by
 # {glue:text}`batches_vcl_final:.1f` points with VCL and {glue:text}`batches_sgd_final:.1f` with SGD. A possible reason is

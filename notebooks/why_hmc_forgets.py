@@ -66,11 +66,9 @@ plots.factors(why_hmc_forgets.run(selection), why_hmc_forgets.MEANING)
 # %% [markdown]
 # ## At the paper's scale
 #
-# Pan et al.'s set, 80 points a blob, 20 chains, five tasks, three seeds (ten as published). A {term}`fitted density counts` if its draws are
-# within a point of HMC's on the task just learned and if it is no worse than one Gaussian on held-out draws. Tasks that
-# HMC's own draws have not learned are left out. Where half of the seeds or more have not learned some task, the verdict
-# is "tasks not learned"; where at least half of the densities fail, it is "density failed". Neither is called forgetting.
-# What fits nothing keeps the data of all tasks.
+# Pan et al.'s set, 80 points a blob, 20 chains, five tasks, three seeds (ten as published). When a
+# {term}`fitted density counts`, and what the verdicts mean, is as in {doc}`/notebooks/hmc_sequential`. Neither "tasks
+# not learned" nor "density failed" is called forgetting. What fits nothing keeps the data of all tasks.
 
 # %% tags=["hide-input"]
 found = why_hmc_forgets.stored()

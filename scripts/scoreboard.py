@@ -34,17 +34,18 @@ paper names none.
 
 **How a printed number is judged.** Two tests judge a printed number. The first asks whether our final accuracy lies
 within the printed ± plus two of our standard errors. The second asks whether |{{term}}`z`| is at most 2; `z` reads the
-± as a standard deviation over ten seeds. That is stricter than the caption, which calls it a standard error; three
-printed ± cannot be one. A number that passes both is *reproduced*. It is reproduced *with a caveat* if
+± as a standard deviation over ten seeds. That is stricter than the caption of Table 1, which calls it a standard error;
+three printed ± cannot be one. A number that passes both is *reproduced*. It is reproduced *with a caveat* if
 it passes one, or passes as a triangle mean only, which several printed numbers turn out to be
-({{doc}}`/notebooks/metrics`). *Below* and *above* pass neither test. Of several rows that stand for a number, the one
-that comes nearest is judged, which favours agreement, and named in brackets. Ours are final accuracy / triangle mean,
-percent.
+({{doc}}`/notebooks/metrics`). *Below* and *above* pass neither test. Of several rows for a number the
+nearest is judged, and named in brackets. This favours agreement. Ours are {{term}}`final accuracy` /
+{{term}}`triangle mean`, percent.
 
-Fewer seeds or epochs, and a ± that can be no standard error, make a printed number *not comparable*; so does a claim
-under assumptions that no run here meets. *Open* is what has
-not been run, or with too few seeds to judge a figure. A line that rests on fewer seeds says so. Intervals are 95 %.
-M1, R3 and so on are entries of {{doc}}`/notebooks/errata`. What stands in the first column leads to its chapter.
+A printed number is *not comparable* if the runs have fewer seeds or epochs, or if its ± can be no standard error. So is
+a claim whose assumptions no run here meets. *Open* is what has not been run, or with too few seeds to judge a figure. A
+line that rests on fewer seeds says so. Intervals are 95 %. M1, R3 and so on are entries of {{doc}}`/notebooks/errata`.
+The words of the HMC lines are explained under {{term}}`gate` and {{term}}`fitted density counts`. What stands in the
+first column leads to its chapter.
 """
 
 

@@ -222,12 +222,12 @@ CLAIMS = tuple(
             (sweep.replace(NEEDS[0], rows=("protocl_no_memory",)),),
         ),
         (
-            "Read as a standard error, it is met by the triangle means of these and of tuned ProtoCL, by no final one.",
+            "Read as a standard error, that ± is met by the triangle means of these and of tuned ProtoCL, by no final one.",
             _as_standard_errors,
             tuple(sweep.replace(s, rows=("protocl", *PUBLISHED)) for s in NEEDS),
         ),
         (
-            "Read as a standard deviation over ten seeds, it is missed by four of six triangle means, by |z| > 2.",
+            "Read as a standard deviation over ten seeds, that ± is missed by four of six triangle means, by |z| > 2.",
             _beyond_chance,
             tuple(sweep.replace(s, rows=("protocl", *PUBLISHED)) for s in NEEDS),
         ),
