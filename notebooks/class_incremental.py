@@ -198,7 +198,8 @@ for name in ("split_cifar10", "split_cifar100", "split_cifar10_100"):
 # **How these runs were set.** ProtoCL and replay have the paper's 80 epochs, ProtoCL as published 50, S-FSVI those of
 # its authors' runs with a head a task (200, then 50), as the paper gives none, and FROMP an eighth of its authors'.
 # S-FSVI's and FROMP's batches are theirs too. Networks of ProtoCL, replay and S-FSVI ran in bfloat16, FROMP's in
-# float32. S-FSVI's dropout is not quite its authors' (`paper_lib/methods/sfsvi.py`).
+# float32. S-FSVI's network, dropout and made-up
+# images are not quite its authors' (`paper_lib/methods/sfsvi.py`).
 #
 # **FROMP learns nothing after its first task there, and dropout has a part in it.** Just after learning them it has at
 # most {glue:text}`fromp_later_cifar10:.1f` % of tasks 2 to 5. Its code drops units on the points of the current task

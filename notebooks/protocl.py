@@ -119,9 +119,9 @@ Table(tables.verdicts(protocl.CLAIMS), more=protocl.shown_targets(), summary="ta
 #
 # **Tuned for accuracy, ProtoCL is over-confident.** Its {term}`NLL` after the last task is {glue:text}`nll_protocl:.2f`
 # nats on Split-MNIST, where replay has {glue:text}`nll_replay:.2f`. On Split-FMNIST it is
-# {glue:text}`nll_protocl_fmnist:.2f` against {glue:text}`nll_replay_fmnist:.2f`. Its calibration error ({term}`ECE`) is
-# {glue:text}`ece_protocl:.2f` against {glue:text}`ece_replay:.2f`, and {glue:text}`ece_protocl_fmnist:.2f` against
-# {glue:text}`ece_replay_fmnist:.2f`.
+# {glue:text}`nll_protocl_fmnist:.2f` against {glue:text}`nll_replay_fmnist:.2f`. Its calibration error ({term}`ECE`, a
+# mean over tasks) is {glue:text}`ece_protocl:.2f` against {glue:text}`ece_replay:.2f`, and
+# {glue:text}`ece_protocl_fmnist:.2f` against {glue:text}`ece_replay_fmnist:.2f`.
 #
 # **Calibration mends the likelihood and adds accuracy.** With {term}`label smoothing` of 0.1 and a memory that weighs
 # four times as much (on Split-FMNIST counts are also forgotten a little and weights decay), the NLL falls to

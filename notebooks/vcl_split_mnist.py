@@ -65,7 +65,9 @@ plots.scores({paper.LABELS[selection.dataset]: tables.comparison(table, (), sele
 #
 # Figure 1 on Split-MNIST. The paper's caption says a network of two layers; their 200 units are taken from its Section
 # 7. It gives no other settings. VCL's are those of the public code of {cite:t}`rudner2022continual`
-# ([timrudner/S-FSVI](https://github.com/timrudner/S-FSVI)): batches of 256 points, about 5,000 steps a task.
+# ([timrudner/S-FSVI](https://github.com/timrudner/S-FSVI)): batches of 256 points, about 5,000 steps a task. Two of its
+# choices are not taken over: here the outputs of each layer are sampled and not its weights, and training begins at
+# smaller weights, but in the rows "full batches".
 #
 # Rows "VCL's steps" have as many. Rows "full batches" take 100 steps a task, each on all of its points, as the public
 # code's run with a head a task does. The other rows of SGD take 1,000 steps of 128 points. VCL first fits task 1 by maximum

@@ -6,6 +6,8 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 class ParameterError(ValueError):
@@ -52,6 +54,17 @@ def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
     if value not in allowed:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, allowed))}{near_match(value, allowed)}")
     return value
+
+
+@cache
+def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
+    return {name: get_args(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is Literal}
+
+
+def check_choices(config: object) -> None:
+    """Raise unless every setting whose type is a ``Literal`` has one of its values."""
+    for name, allowed in _choices(type(config)).items():
+        one_of(name, getattr(config, name), allowed)
 
 
 def some_of(name: str, values: Sequence[object], allowed: Iterable[str]) -> None:

@@ -212,13 +212,15 @@ def score_lines(summary: pd.DataFrame) -> str:
     """``tables.summary`` as text, one line a row and setting; columns that are the same in all lines are left out."""
     import pandas as pd
 
+    from paper_lib import tables
+
     shown = pd.DataFrame(index=summary.index)
     for name in ("row", "dataset", "scenario", "split", "preset", "changes"):
         if name == "row" or summary[name].nunique() > 1 or (name in ("dataset", "scenario")):
             shown[name] = summary[name]
     for name in ("final_accuracy", "triangle_mean"):
         pairs = zip(summary[name], summary[f"{name} sd"], strict=True)
-        shown[name.replace("_", " ")] = [f"{m:.2f} ± {sd:.2f}" if sd == sd else f"{m:.2f}" for m, sd in pairs]
+        shown[name.replace("_", " ")] = [tables.plus_minus(mean, sd) for mean, sd in pairs]
     shown["seeds"] = summary.n
     if summary.diverged.any():
         shown["diverged"] = summary.diverged
@@ -321,7 +323,8 @@ def _sweep(options: argparse.Namespace) -> int:
             print(f"{plan.in_words(seconds):>12}  {piece.command}")
         known = [seconds for _, seconds in left if seconds is not None]
         unknown = f", and {len(left) - len(known)} that nobody has run yet" if len(left) > len(known) else ""
-        print(f"{len(left)} of {len(pieces)} pieces to run: {plan.in_words(sum(known))} one after another{unknown}")
+        takes = plan.in_words(sum(known) if known or not left else None)
+        print(f"{len(left)} of {len(pieces)} pieces to run: {takes} one after another{unknown}")
         return 0
     if importlib.util.find_spec("snakemake") is None:
         raise ValueError("sweeps need Snakemake: pip install --constraint constraints.txt --editable '.[sweep]'")

@@ -41,7 +41,8 @@ def colours(x: Tensor, count: int, steps: int, stream: torch.Generator) -> Tenso
     """Images of one colour, and for the other half images of a task, ``(step, count, *shape)`` as stored.
 
     Args:
-        x: the task's images ``(n, channel, height, width)``; each channel of a colour is a pixel of them.
+        x: the task's images ``(n, channel, height, width)``; each channel of a colour is that of a pixel of its own,
+            where Rudner et al.'s code takes all channels of one pixel, and its images from the current batch.
         count: images.
         steps: draws.
         stream: on the device of ``x``.

@@ -167,7 +167,7 @@ class Table:
         summary: str = "all numbers",
         source: str = "",
     ):
-        self.frame, self.spec, self.summary, self.source = _written(frame, spec), spec, summary, source
+        self.frame, self.summary, self.source = _written(frame, spec), summary, source
         self.more = None if more is None else _written(more, spec)
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ is of is not printed, so each is held against final accuracy and triangle mean.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from paper_lib import metrics, sweep, tables
 from paper_lib.checks import one_of
 from paper_lib.data.stream import LABELS
 from paper_lib.rows import CIFARS, MNISTS, ROWS, TOYS
-from paper_lib.sweep import Selection, replace
+from paper_lib.sweep import Selection
 from paper_lib.tables import SEEDS, Claim, Judgement, Printed
 
 PRINTED = (
@@ -140,7 +141,14 @@ def _number(p: Printed) -> Claim:
     name = f"{label(p.row)} on {LABELS[p.dataset]}"
     says = f"{name}: {p.value:.2f} ± {p.margin:.2f} %"
     chapter = "protocl" if p.row.startswith("protocl") else "class_incremental"
-    return Claim(name, p.exhibit, says, chapter, judge, tuple(_there(p.dataset, rows)))
+    return Claim(
+        name=name,
+        exhibit=p.exhibit,
+        says=says,
+        chapter=chapter,
+        judge=judge,
+        needs=tuple(_there(p.dataset, rows)),
+    )
 
 
 def _there(dataset: str, rows: Sequence[str]) -> Sequence[Selection]:
@@ -267,7 +275,14 @@ def _imbalance(table: pd.DataFrame) -> Judgement:
 
 
 def _closed_form(exhibit: str, name: str, says: str, verdict: str, ours: str, chapter: str, tested: str) -> Claim:
-    return Claim(name, exhibit, says, chapter, lambda _: Judgement(verdict, ours), tested=tested)
+    return Claim(
+        name=name,
+        exhibit=exhibit,
+        says=says,
+        chapter=chapter,
+        judge=lambda _: Judgement(verdict, ours),
+        tested=tested,
+    )
 
 
 def _imbalance_selections() -> tuple[Selection, ...]:
@@ -312,7 +327,14 @@ def _training_time() -> Claim:
         for (dataset, row), seeds in zip(TIMED.items(), (1, SEEDS), strict=True)
     )
     says = "ProtoCL trains a lot faster than S-FSVI"
-    return Claim("training time", "Table 2", says, "class_incremental", _seconds, needs)
+    return Claim(
+        name="training time",
+        exhibit="Table 2",
+        says=says,
+        chapter="class_incremental",
+        judge=_seconds,
+        needs=needs,
+    )
 
 
 def _memory() -> Claim:
@@ -320,8 +342,12 @@ def _memory() -> Claim:
 
     says = "accuracy by the size of the memory; it should grow with it, which no sentence says"
     return Claim(
-        *("memory", "Figures 7, A7", says, "protocl_memory", memory.judge_figure),
-        memory.needs("protocl", datasets=("split_mnist",)),
+        name="memory",
+        exhibit="Figures 7, A7",
+        says=says,
+        chapter="protocl_memory",
+        judge=memory.judge_figure,
+        needs=memory.needs("protocl", datasets=("split_mnist",)),
     )
 
 
@@ -330,7 +356,14 @@ def _dirichlet() -> Claim:
 
     says = "all classes end roughly equally likely"
     needs = tuple(map(dirichlet.selection, (dirichlet.PUBLISHED, dirichlet.CORRECTED)))
-    return Claim("Dirichlet parameters", "Figure A8", says, "protocl_dirichlet", dirichlet.judge_figure, needs)
+    return Claim(
+        name="Dirichlet parameters",
+        exhibit="Figure A8",
+        says=says,
+        chapter="protocl_dirichlet",
+        judge=dirichlet.judge_figure,
+        needs=needs,
+    )
 
 
 def _hmc() -> list[Claim]:
@@ -343,34 +376,62 @@ def _hmc() -> list[Claim]:
     flow = "RealNVP depends on the seed, its draws are not accurate on the current task, and as a prior it is unstable"
     released = (diagnostics.flow_selection("as released"),)
     return [
-        Claim("HMC on Pan's set", "Figure 3", forgets, "hmc_sequential", hmc.judge_figure, needs),
         Claim(
-            *("HMC as published", "Figure 3", "the same with the released settings", "hmc_sequential"),
-            partial(hmc.judge_figure, row="hmc_as_published"),
-            (paper_scale("toy_pan", "hmc_as_published", "hmc_joint", "vcl_multi_head"),),
+            name="HMC on Pan's set",
+            exhibit="Figure 3",
+            says=forgets,
+            chapter="hmc_sequential",
+            judge=hmc.judge_figure,
+            needs=needs,
         ),
         Claim(
-            *("HMC and one head", "Sec. 3, text", "HMC is not much better than VCL with one head", "hmc_sequential"),
-            *(hmc.judge_one_head, tuple(paper_scale(d, "hmc", "vcl_single_head") for d in TOYS)),
+            name="HMC as published",
+            exhibit="Figure 3",
+            says="the same with the released settings",
+            chapter="hmc_sequential",
+            judge=partial(hmc.judge_figure, row="hmc_as_published"),
+            needs=(paper_scale("toy_pan", "hmc_as_published", "hmc_joint", "vcl_multi_head"),),
         ),
         Claim(
-            *(
-                "heads",
-                "Sec. 3, text",
-                "heads keep what was learned, and not the propagated posterior",
-                "hmc_sequential",
-            ),
-            *(hmc.judge_heads, tuple(paper_scale(d, *hmc.WITH_HEADS) for d in TOYS)),
+            name="HMC and one head",
+            exhibit="Sec. 3, text",
+            says="HMC is not much better than VCL with one head",
+            chapter="hmc_sequential",
+            judge=hmc.judge_one_head,
+            needs=tuple(paper_scale(d, "hmc", "vcl_single_head") for d in TOYS),
         ),
         Claim(
-            *("source of error", "Sec. 3, 8, text", "the source of error is the density estimation", "why_hmc_forgets"),
-            *(hmc.judge_blame, tuple(paper_scale(d, "hmc_adapted", *hmc.CONTROLS) for d in TOYS)),
+            name="heads",
+            exhibit="Sec. 3, text",
+            says="heads keep what was learned, and not the propagated posterior",
+            chapter="hmc_sequential",
+            judge=hmc.judge_heads,
+            needs=tuple(paper_scale(d, *hmc.WITH_HEADS) for d in TOYS),
         ),
         Claim(
-            *("joint HMC", "Sec. 3, text", joint, "hmc_sequential", hmc.judge_joint),
-            (paper_scale("toy_pan", "hmc_joint"),),
+            name="source of error",
+            exhibit="Sec. 3, 8, text",
+            says="the source of error is the density estimation",
+            chapter="why_hmc_forgets",
+            judge=hmc.judge_blame,
+            needs=tuple(paper_scale(d, "hmc_adapted", *hmc.CONTROLS) for d in TOYS),
         ),
-        Claim("RealNVP", "Sec. 3, text", flow, "hmc_diagnostics", diagnostics.judge_flow, released),
+        Claim(
+            name="joint HMC",
+            exhibit="Sec. 3, text",
+            says=joint,
+            chapter="hmc_sequential",
+            judge=hmc.judge_joint,
+            needs=(paper_scale("toy_pan", "hmc_joint"),),
+        ),
+        Claim(
+            name="RealNVP",
+            exhibit="Sec. 3, text",
+            says=flow,
+            chapter="hmc_diagnostics",
+            judge=diagnostics.judge_flow,
+            needs=released,
+        ),
     ]
 
 
@@ -384,20 +445,45 @@ def _hmc_appendices() -> list[Claim]:
     modes = "every fitted GMM has several modes"
     by_rule = {dataset: (paper_scale(dataset, "hmc", "hmc_as_published"),) for dataset in TOYS}
     return [
-        Claim("toy Gaussians", "Figure A2", "as Figure 3 on blobs on a circle", circle, hmc.judge_figure, needs),
         Claim(
-            *("joint HMC on the circle", "App. C", "multi-task training on the toy Gaussians has accuracy 1.0", circle),
-            *(hmc.judge_joint, (paper_scale(circle, "hmc_joint"),)),
+            name="toy Gaussians",
+            exhibit="Figure A2",
+            says="as Figure 3 on blobs on a circle",
+            chapter=circle,
+            judge=hmc.judge_figure,
+            needs=needs,
+        ),
+        Claim(
+            name="joint HMC on the circle",
+            exhibit="App. C",
+            says="multi-task training on the toy Gaussians has accuracy 1.0",
+            chapter=circle,
+            judge=hmc.judge_joint,
+            needs=(paper_scale(circle, "hmc_joint"),),
         ),
         *(
-            Claim(f"{name}, {exhibit}", exhibit, says, chapter, judge, by_rule[dataset])
+            Claim(
+                name=f"{name}, {exhibit}",
+                exhibit=exhibit,
+                says=says,
+                chapter=chapter,
+                judge=judge,
+                needs=by_rule[dataset],
+            )
             for exhibit, dataset in (("Figure A3", circle), ("Figure A5", "toy_pan"))
             for name, says, judge in (
                 ("draws", draws, hmc.judge_densities),
                 ("components", modes, hmc.judge_components),
             )
         ),
-        Claim("convergence", "Figures A4, A6", "the HMC chains have converged", chapter, hmc.judge_gates, both),
+        Claim(
+            name="convergence",
+            exhibit="Figures A4, A6",
+            says="the HMC chains have converged",
+            chapter=chapter,
+            judge=hmc.judge_gates,
+            needs=both,
+        ),
     ]
 
 
@@ -410,58 +496,68 @@ def claims() -> list[Claim]:
     )
     kept = paper_scale("split_mnist", "protocl", "protocl_no_memory", "replay", scenario="class_incremental")
     on_cifar = tuple(s for d in ("split_cifar10", "split_cifar100") for s in _all_there(d, ("protocl", "sfsvi")))
-    rows_of_table_1 = tuple(
-        paper_scale(d, *RANKED, *BESIDE, "sfsvi", scenario="class_incremental") for d in ("split_mnist", "split_fmnist")
-    )
+    rows_of_table_1 = tuple(paper_scale(d, *RANKED, *BESIDE, "sfsvi", scenario="class_incremental") for d in MNISTS)
     return [
         *SECTIONS_2,
         Claim(
-            "one head",
-            "Figure 1",
-            "with one head VCL barely performs better than SGD",
-            "vcl_split_mnist",
-            _one_head,
-            (figure_1,),
+            name="one head",
+            exhibit="Figure 1",
+            says="with one head VCL barely performs better than SGD",
+            chapter="vcl_split_mnist",
+            judge=_one_head,
+            needs=(figure_1,),
         ),
         Claim(
-            "a head a task",
-            "Figure 1",
-            "with a head a task VCL performs better",
-            "vcl_split_mnist",
-            _many_heads,
-            (figure_1,),
+            name="a head a task",
+            exhibit="Figure 1",
+            says="with a head a task VCL performs better",
+            chapter="vcl_split_mnist",
+            judge=_many_heads,
+            needs=(figure_1,),
         ),
         *_hmc(),
         *SECTIONS_4_5,
         Claim(
-            *(
-                "imbalance in networks",
-                "Sec. 5",
-                "under assumptions, more data for the current task makes a Bayesian network forget; here without them",
-            ),
-            *("task_imbalance", _imbalance, _imbalance_selections()),
+            name="imbalance in networks",
+            exhibit="Sec. 5",
+            says="under assumptions, more data for the current task makes a Bayesian network forget; here without them",
+            chapter="task_imbalance",
+            judge=_imbalance,
+            needs=_imbalance_selections(),
         ),
         *SECTION_7,
         *map(_number, PRINTED),
         Claim(
-            *(
-                "memory or prototypes",
-                "Sec. 7, text",
-                "the memory is what prevents forgetting, not the Bayesian prototypes",
-            ),
-            *("protocl", _memory_or_prototypes, (kept,)),
+            name="memory or prototypes",
+            exhibit="Sec. 7, text",
+            says="the memory is what prevents forgetting, not the Bayesian prototypes",
+            chapter="protocl",
+            judge=_memory_or_prototypes,
+            needs=(kept,),
         ),
         Claim(
-            *("objective of training", "Algorithm 1", "the encoder is trained by maximising p(z, y)", "release_audit"),
-            *(_joint_objective, (release_audit.selection(release_audit.JOINT),)),
+            name="objective of training",
+            exhibit="Algorithm 1",
+            says="the encoder is trained by maximising p(z, y)",
+            chapter="release_audit",
+            judge=_joint_objective,
+            needs=(release_audit.selection(release_audit.JOINT),),
         ),
         Claim(
-            *("ranking", "Sec. 7, text", "on Table 1's data ProtoCL is on par with or better than S-FSVI"),
-            *("class_incremental", _ranking, rows_of_table_1),
+            name="ranking",
+            exhibit="Sec. 7, text",
+            says="on Table 1's data ProtoCL is on par with or better than S-FSVI",
+            chapter="class_incremental",
+            judge=_ranking,
+            needs=rows_of_table_1,
         ),
         Claim(
-            *("ranking on CIFAR", "Sec. 7, text", "on larger benchmarks ProtoCL has better results than S-FSVI"),
-            *("class_incremental", _ranking_on_cifar, on_cifar),
+            name="ranking on CIFAR",
+            exhibit="Sec. 7, text",
+            says="on larger benchmarks ProtoCL has better results than S-FSVI",
+            chapter="class_incremental",
+            judge=_ranking_on_cifar,
+            needs=on_cifar,
         ),
         _training_time(),
         _memory(),
@@ -473,104 +569,153 @@ def claims() -> list[Claim]:
 
 SECTIONS_2 = (
     _closed_form(
-        *(
-            "Eq. 1-5",
-            "recursive Bayes",
-            "the posterior after one task is the prior of the next, and gives the joint posterior",
-        ),
-        *("reproduced", "in sequence as in one batch, to 1e-9", "scenarios", "tests/test_regression.py"),
+        exhibit="Eq. 1-5",
+        name="recursive Bayes",
+        says="the posterior after one task is the prior of the next, and gives the joint posterior",
+        verdict="reproduced",
+        ours="in sequence as in one batch, to 1e-9",
+        chapter="scenarios",
+        tested="tests/test_regression.py",
     ),
     _closed_form(
-        *("Eq. 6", "variational objective", "VCL maximises its objective"),
-        *("with a caveat", "printed as the maximum of what is minimised (M6)", "errata", "tests/test_errata.py"),
+        exhibit="Eq. 6",
+        name="variational objective",
+        says="VCL maximises its objective",
+        verdict="with a caveat",
+        ours="printed as the maximum of what is minimised (M6)",
+        chapter="errata",
+        tested="tests/test_errata.py",
     ),
     _closed_form(
-        *("Figure 2", "posterior propagation", "sketch: sample, fit a density, hand it on"),
-        *("reproduced", "redrawn", "scenarios", "tests/test_schematics.py"),
+        exhibit="Figure 2",
+        name="posterior propagation",
+        says="sketch: sample, fit a density, hand it on",
+        verdict="reproduced",
+        ours="redrawn",
+        chapter="scenarios",
+        tested="tests/test_schematics.py",
     ),
 )
 SECTIONS_4_5 = (
     _closed_form(
-        *("Figure 4", "misspecification", "exact inference in a misspecified model can forget"),
-        *(
-            "reproduced",
-            "with many points the line tends to slope 0, intercept 1/2, and an excess error of 1/12 on both tasks",
-            "misspecification",
-        ),
-        "tests/test_misspecification.py",
+        exhibit="Figure 4",
+        name="misspecification",
+        says="exact inference in a misspecified model can forget",
+        verdict="reproduced",
+        ours="with many points the line tends to slope 0, intercept 1/2, and an excess error of 1/12 on both tasks",
+        chapter="misspecification",
+        tested="tests/test_misspecification.py",
     ),
     _closed_form(
-        *("Sec. 4", "a better model", "a mixture of linear regressors would fit both tasks"),
-        *("reproduced", "it keeps both", "misspecification", "tests/test_misspecification.py"),
+        exhibit="Sec. 4",
+        name="a better model",
+        says="a mixture of linear regressors would fit both tasks",
+        verdict="reproduced",
+        ours="it keeps both",
+        chapter="misspecification",
+        tested="tests/test_misspecification.py",
     ),
     _closed_form(
-        *("Figures 5, A9", "filtering model", "sketch: graphical model of filtering"),
-        *("reproduced", "redrawn", "task_imbalance", "tests/test_schematics.py"),
+        exhibit="Figures 5, A9",
+        name="filtering model",
+        says="sketch: graphical model of filtering",
+        verdict="reproduced",
+        ours="redrawn",
+        chapter="task_imbalance",
+        tested="tests/test_schematics.py",
     ),
     _closed_form(
-        *(
-            "Sec. 5, App. G",
-            "coordinate optimum and transition",
-            "the optimum of a weight moves as an Ornstein-Uhlenbeck step",
-        ),
-        *("with a caveat", "two printed variances are corrected (M1, M2)", "task_imbalance", "tests/test_kalman.py"),
+        exhibit="Sec. 5, App. G",
+        name="coordinate optimum and transition",
+        says="the optimum of a weight moves as an Ornstein-Uhlenbeck step",
+        verdict="with a caveat",
+        ours="two printed variances are corrected (M1, M2)",
+        chapter="task_imbalance",
+        tested="tests/test_kalman.py",
     ),
     _closed_form(
-        *("Lemma 1", "filter update", "posterior mean and variance of one weight given the others"),
-        *("with a caveat", "holds with the linearised target (M3)", "task_imbalance", "tests/test_kalman.py"),
+        exhibit="Lemma 1",
+        name="filter update",
+        says="posterior mean and variance of one weight given the others",
+        verdict="with a caveat",
+        ours="holds with the linearised target (M3)",
+        chapter="task_imbalance",
+        tested="tests/test_kalman.py",
     ),
     _closed_form(
-        *(
-            "Sec. 5",
-            "imbalance of one weight",
-            "under assumptions, earlier tasks can be forgotten if there is more data for the current one",
-        ),
-        *(
-            "with a caveat",
-            "exact for one weight whose best value stays; if it drifts, the number of new points counts, not the share",
-        ),
-        *("task_imbalance", "tests/test_weight_filter.py"),
+        exhibit="Sec. 5",
+        name="imbalance of one weight",
+        says="under assumptions, earlier tasks can be forgotten if there is more data for the current one",
+        verdict="with a caveat",
+        ours="exact for one weight whose best value stays; if it drifts the number of new points counts, not the share",
+        chapter="task_imbalance",
+        tested="tests/test_weight_filter.py",
     ),
 )
 SECTION_7 = (
     _closed_form(
-        *("Figure 6", "ProtoCL", "sketch of the model"),
-        *("reproduced", "redrawn", "protocl_derivation", "tests/test_schematics.py"),
+        exhibit="Figure 6",
+        name="ProtoCL",
+        says="sketch of the model",
+        verdict="reproduced",
+        ours="redrawn",
+        chapter="protocl_derivation",
+        tested="tests/test_schematics.py",
     ),
     _closed_form(
-        *("Eq. 14-16, App. F", "prototype updates", "conjugate updates of prototypes and label frequencies"),
-        *(
-            "with a caveat",
-            "equal to the batch posterior and to Monte Carlo; App. F misprints two densities on the way (M7)",
-            "protocl_derivation",
-            "tests/test_gaussian.py",
-        ),
+        exhibit="Eq. 14-16, App. F",
+        name="prototype updates",
+        says="conjugate updates of prototypes and label frequencies",
+        verdict="with a caveat",
+        ours="equal to the batch posterior and to Monte Carlo; App. F misprints two densities on the way (M7)",
+        chapter="protocl_derivation",
+        tested="tests/test_gaussian.py",
     ),
     _closed_form(
-        *("Eq. 17, App. F", "objective", "the integral over a shared prototype is a product over points"),
-        *(
-            "not reproduced",
-            "exact for a single labelled point only (M4)",
-            "protocl_derivation",
-            "tests/test_protocl_derivation.py",
-        ),
+        exhibit="Eq. 17, App. F",
+        name="objective",
+        says="the integral over a shared prototype is a product over points",
+        verdict="not reproduced",
+        ours="exact for a single labelled point only (M4)",
+        chapter="protocl_derivation",
+        tested="tests/test_protocl_derivation.py",
     ),
     _closed_form(
-        *("Sec. 7, App. F", "label probabilities", "p(y) is the Dirichlet posterior's mean"),
-        *("reproduced", "as drawn from an urn", "protocl_derivation", "tests/test_protocl.py"),
+        exhibit="Sec. 7, App. F",
+        name="label probabilities",
+        says="p(y) is the Dirichlet posterior's mean",
+        verdict="reproduced",
+        ours="as drawn from an urn",
+        chapter="protocl_derivation",
+        tested="tests/test_protocl.py",
     ),
     _closed_form(
-        *("Algorithm 1", "order of steps", "alternate a gradient step and a conjugate update"),
-        *("with a caveat", "with the released code's loss and order of steps", "protocl", "tests/test_protocl.py"),
+        exhibit="Algorithm 1",
+        name="order of steps",
+        says="alternate a gradient step and a conjugate update",
+        verdict="with a caveat",
+        ours="with the released code's loss and order of steps",
+        chapter="protocl",
+        tested="tests/test_protocl.py",
     ),
 )
 APPENDICES = (
     _closed_form(
-        *("Figure A1", "scenarios", "task-, domain- and class-incremental learning"),
-        *("reproduced", "redrawn on digits", "scenarios", "tests/test_scenarios.py"),
+        exhibit="Figure A1",
+        name="scenarios",
+        says="task-, domain- and class-incremental learning",
+        verdict="reproduced",
+        ours="redrawn on digits",
+        chapter="scenarios",
+        tested="tests/test_scenarios.py",
     ),
     _closed_form(
-        *("Sec. 4, App. B", "metrics", "average performance and forgetting"),
-        *("with a caveat", "a mean in App. B, printed as a sum in Sec. 4 (M5)", "metrics", "tests/test_metrics.py"),
+        exhibit="Sec. 4, App. B",
+        name="metrics",
+        says="average performance and forgetting",
+        verdict="with a caveat",
+        ours="a mean in App. B, printed as a sum in Sec. 4 (M5)",
+        chapter="metrics",
+        tested="tests/test_metrics.py",
     ),
 )

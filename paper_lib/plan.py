@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 import runpy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,14 @@ from typing import Any
 from paper_lib import experiments, runs, sweep, tables
 from paper_lib.checks import one_of
 from paper_lib.data.stream import serves
+from paper_lib.progress import duration
 from paper_lib.rows import ROWS
-from paper_lib.sweep import Selection, replace
+from paper_lib.sweep import Selection
 
 PLANS = runs.RESULTS.parent / "plans"
 
-SCENARIOS = {"tables": "class_incremental"}
-"""What an exhibit shows its rows in, if not in each row's own scenario."""
+SHOWN_IN = {"tables": "class_incremental"}
+"""The scenario that an exhibit shows its rows in, if not each row's own."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Piece:
 
         Of a chapter's design these are the seeds of which anything is lacking.
         """
-        lacking = [(job.row, tuple(s for s in seeds if s not in set(runs.find(job).seed))) for job, seeds in self.jobs]
+        lacking = [(job.row, sorted(set(seeds) - set(runs.find(job).seed))) for job, seeds in self.jobs]
         rows = {row for row, seeds in lacking if seeds}
         left = {seed for _, seeds in lacking for seed in seeds}
         if not left:
@@ -204,7 +205,7 @@ def shown(preset: str, seeds: Iterable[int], datasets: Mapping[str, Iterable[str
         for name, row in ROWS.items()
         for exhibit in row.exhibits
         for dataset in datasets.get(exhibit, ())
-        for scenario in [SCENARIOS.get(exhibit)]
+        for scenario in [SHOWN_IN.get(exhibit)]
         if dataset in row.settings and any(serves(dataset, s) for s in row.scenarios if scenario in (None, s))
     )
 
@@ -269,15 +270,7 @@ _identities = cache(runs.identities)
 def in_words(seconds: float | None) -> str:
     """A time as a plan tells it.
 
-    >>> in_words(45.2), in_words(840), in_words(9000), in_words(None)
-    ('about 45 s', 'about 14 min', 'about 2.5 h', 'unknown')
+    >>> in_words(9000), in_words(None)
+    ('about 2 h 30 min', 'unknown')
     """
-    if seconds is None:
-        return "unknown"
-    return (
-        f"about {seconds:.0f} s"
-        if seconds < 90
-        else f"about {seconds / 60:.0f} min"
-        if seconds < 5400
-        else (f"about {seconds / 3600:.1f} h")
-    )
+    return "unknown" if seconds is None else f"about {duration(seconds)}"

@@ -17,7 +17,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from paper_lib.rows import BLACK, BLUE, GREEN, GREY, PURPLE, ROWS, SKY, VERMILION
+from paper_lib.rows import BLACK, BLUE, GREEN, GREY, PURPLE, ROWS, SKY, VERMILION, shown_in
 
 TASK_COLOURS = ("#332288", "#CC6677", "#999933", "#44AA99", "#882255")
 """Of Tol's muted scheme, for colour-blind readers too: no task has the colour of a method beside it."""
@@ -235,7 +235,7 @@ def accuracy_panels(panels: Mapping[str, Mapping[str, np.ndarray]], own_scales: 
         draw_accuracy(ax, curves)
         ax.set_title(f"{title},\nmean ± sd over {seeds_in_words(map(len, curves.values()))}")
         if own_scales:
-            lowest = min((v.mean(0) - _sd(v)).min() for v in curves.values())
+            lowest = min((v.mean(0) - sd_over_seeds(v)).min() for v in curves.values())
             ax.set_ylim(10 * np.floor(10 * max(lowest, 0)), 101)
     axes[0, 0].set_ylabel("average accuracy $P_k$ (%)")
     legend_below(figure, axes, 1)
@@ -248,14 +248,14 @@ def draw_accuracy(ax: Axes, curves: Mapping[str, np.ndarray]) -> None:
         label, colour, marker, line = ROWS[name].style
         tasks = np.arange(1, values.shape[1] + 1)
         at = tasks + 0.04 * (place - (len(curves) - 1) / 2)  # side by side where curves coincide
-        mean, sd = 100 * values.mean(0), 100 * _sd(values)
+        mean, sd = 100 * values.mean(0), 100 * sd_over_seeds(values)
         ax.errorbar(at, mean, _within(mean, sd), color=colour, marker=marker, ls=line, capsize=3, ms=5, label=label)
     ax.set_xticks(tasks)
     ax.set_xlabel("tasks learned, k")
     ax.set_ylim(0, 101)
 
 
-def _sd(values: np.ndarray) -> np.ndarray:
+def sd_over_seeds(values: np.ndarray) -> np.ndarray:
     """Standard deviation over seeds; 0 for one seed."""
     return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
 
@@ -468,7 +468,7 @@ def concentrations(panels: Mapping[str, np.ndarray], num_tasks: int) -> Figure:
             task, second = c * num_tasks // num_classes, c % (num_classes // num_tasks or 1)
             style = {"color": TASK_COLOURS[task % len(TASK_COLOURS)], "ls": "--" if second else "-", "lw": 1.4}
             for ax, values in ((left, alpha[..., c] / 1000), (right, share[..., c])):
-                mean, se = values.mean(0), _sd(values) / np.sqrt(num_seeds)
+                mean, se = values.mean(0), sd_over_seeds(values) / np.sqrt(num_seeds)
                 ax.plot(tasks, mean, **style, label=None if second else f"task {task + 1}")
                 ax.fill_between(tasks, mean - se, mean + se, color=style["color"], alpha=0.25, lw=0)
         right.axhline(100 / num_classes, color=BLACK, ls=":", lw=1.2, label="equal shares")
@@ -628,17 +628,13 @@ def task_imbalance(scores: pd.DataFrame) -> Figure:
     Args:
         scores: of ``experiments.task_imbalance.by_design``.
     """
-    names = {
-        "sgd": ("SGD", VERMILION, "o"),
-        "vcl": ("VCL", BLUE, "s"),
-        "joint": ("joint, both tasks at once", BLACK, "^"),
-    }
     designs, num_seeds = list(dict.fromkeys(scores.design)), scores.seed.nunique()
     figure, axes = card(len(designs), 2, height=7.4, sharex=True, sharey="col")
-    shown, ratios = [row for row in names if row in set(scores.row)], sorted(scores.ratio.unique())
+    there, ratios = set(scores.row), sorted(scores.ratio.unique())
+    shown = [one for name in shown_in("task_imbalance") if (one := name.removeprefix("imbalance_")) in there]
     for (left, right), design in zip(axes, designs, strict=True):
         for place, row in enumerate(shown):
-            name, colour, marker = names[row]
+            name, colour, marker, _ = ROWS[f"imbalance_{row}"].style
             by = scores[(scores.design == design) & (scores.row == row)].groupby("ratio")
             for ax, measured, lowest in ((left, "forgetting", -100), (right, "task_2", 0)):
                 mean = 100 * by[measured].mean()

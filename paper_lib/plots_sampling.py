@@ -13,7 +13,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
-from paper_lib.plots import BLACK, GREY, TASK_COLOURS, card, draw_accuracy, legend_below, narrow, seeds_in_words
+from paper_lib.plots import (
+    BLACK,
+    GREY,
+    TASK_COLOURS,
+    card,
+    draw_accuracy,
+    legend_below,
+    narrow,
+    sd_over_seeds,
+    seeds_in_words,
+)
 from paper_lib.rows import ROWS, VERMILION
 
 FAR = 40.0
@@ -51,7 +61,7 @@ def accuracy(curves: Mapping[str, NDArray], notes: Mapping[str, str], best: floa
     ax = axes[0, 0]
     draw_accuracy(ax, curves)
     ax.axhline(best, color=GREY, lw=1, label=f"best classifier of all tasks, {best:.1f} %")
-    low = min(float((c.mean(0) - c.std(0)).min()) for c in curves.values())
+    low = min(float((c.mean(0) - sd_over_seeds(c)).min()) for c in curves.values())
     ax.set_ylim(10 * np.floor(10 * max(low - 0.02, 0)), 102)
     ax.set_ylabel("accuracy, tasks so far, $P_k$ (%)")
     ax.set_title(f"mean ± sd over {seeds_in_words(map(len, curves.values()))}")

@@ -79,6 +79,11 @@ class Job:
     preset: str
     changes: str = ""
 
+    @cached_property
+    def digest(self) -> str:
+        """Of the stream's data."""
+        return make_stream(**self.stream).digest
+
     def identity(self, digest: str) -> dict[str, Any]:
         """All that determines the numbers of a seed, given the digest of the stream's data."""
         return self._settings | {"data": digest}
@@ -101,11 +106,15 @@ class Job:
     @property
     def named(self) -> dict[str, Any]:
         """The columns ``NAMES``."""
-        told = {**STREAM_DEFAULTS, **self.stream}
-        return {
-            **{"row": self.row, "dataset": told["dataset"], "scenario": told["scenario"]},
-            **{"split": told["eval_split"], "preset": self.preset, "changes": self.changes},
-        }
+        return _named(self.stream, self.row, self.preset, self.changes)
+
+
+def _named(stream: Mapping[str, Any], row: str, preset: str, changes: str) -> dict[str, Any]:
+    told = {**STREAM_DEFAULTS, **stream}
+    return {
+        **{"row": row, "dataset": told["dataset"], "scenario": told["scenario"]},
+        **{"split": told["eval_split"], "preset": preset, "changes": changes},
+    }
 
 
 def _told(stream: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +185,7 @@ def execute(
 
 def key(job: Job) -> str:
     """The key of a job's records, by which they find what else was computed of them."""
-    return key_of(_place(job, make_stream(**job.stream).digest)[0])
+    return key_of(_place(job, job.digest)[0])
 
 
 def _place(job: Job, digest: str) -> tuple[dict[str, Any], Path]:
@@ -278,7 +287,8 @@ def _seeds_of(checkpoint: Path) -> tuple[int, ...]:
 
 def _clear(place: Path, stack: Sequence[int]) -> None:
     """Remove checkpoints whose seeds all have records, and what kills left half-written of them and of the records."""
-    done = [p for p in place.glob("seeds*.npz*") if all((place / f"seed{s}.json").exists() for s in _seeds_of(p))]
+    checkpoints = [(path, own) for path in place.glob("seeds*.npz*") if (own := _seeds_of(path))]
+    done = [path for path, own in checkpoints if all((place / f"seed{s}.json").exists() for s in own)]
     parts = [part for seed in stack for part in place.glob(f"seed{seed}.*.part")]
     for path in (*done, *parts):
         if not _in_flight(path):
@@ -350,7 +360,7 @@ def identities(dataset: str, method: str = "*") -> list[tuple[dict[str, Any], di
 
 def kept(job: Job, seed: int) -> dict[str, np.ndarray]:
     """The arrays that outlived a seed's run, ``name/task`` to array; none where there is no record of it here."""
-    _, place = _place(job, make_stream(**job.stream).digest)
+    _, place = _place(job, job.digest)
     path = place / f"seed{seed}.npz"
     if not path.exists() or not (place / f"seed{seed}.json").exists():
         return {}
@@ -464,7 +474,7 @@ def tabulate(table: str | None = None) -> list[Path]:
     """
     dataset = (table or "*").removesuffix("-validation")
     records = [read(p) for p in sorted(folder().glob(f"{dataset}/*/seed*.json"))]
-    renamed = [r | _named(r, name) for r in records for name in r["names"] if name[1] != "quick"]
+    renamed = [r | _named(r["identity"]["stream"], *name) for r in records for name in r["names"] if name[1] != "quick"]
     chosen = [r for r in renamed if table in (None, _table(r["identity"]["stream"]))]
     if not chosen:
         there = sorted({p.parent.parent.name for p in folder().glob("*/*/seed*.json")}) or ["none"]
@@ -474,15 +484,6 @@ def tabulate(table: str | None = None) -> list[Path]:
         )
     chosen.sort(key=lambda r: _table(r["identity"]["stream"]))
     return [_merge(name, list(part)) for name, part in groupby(chosen, lambda r: _table(r["identity"]["stream"]))]
-
-
-def _named(record: Mapping[str, Any], name: Sequence[str]) -> dict[str, str]:
-    row, preset, changes = name
-    told = {**STREAM_DEFAULTS, **record["identity"]["stream"]}
-    return {
-        **{"row": row, "dataset": told["dataset"], "scenario": told["scenario"]},
-        **{"split": told["eval_split"], "preset": preset, "changes": changes},
-    }
 
 
 def _merge(name: str, records: list[dict[str, Any]]) -> Path:

@@ -6,7 +6,7 @@ Notebooks, the command line, plans, tuning and chapters all fill in a ``Selectio
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -145,15 +145,10 @@ def stored(selection: Selection | Iterable[Selection]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=runs.COLUMNS)
 
 
-def stored_at_paper_scale(
-    dataset: str, rows: Sequence[str], scenario: str | None = None, **changes: Any
-) -> pd.DataFrame:
+def stored_at_paper_scale(dataset: str, rows: Sequence[str], scenario: str | None = None) -> pd.DataFrame:
     """Stored runs of the paper preset on the test set: of those rows that have settings on the data set."""
     there = [name for name in rows if dataset in row(name).settings]
     there = [name for name in there if scenario is None or scenario in row(name).scenarios]
     if not there:
         return pd.DataFrame(columns=runs.COLUMNS)
-    return stored(Selection(dataset, scenario, "paper", rows=tuple(there), changes=changes))
-
-
-__all__ = ["Selection", "is_look", "jobs", "num_tasks", "replace", "run", "stored", "stored_at_paper_scale", "title"]
+    return stored(Selection(dataset, scenario, "paper", rows=tuple(there)))

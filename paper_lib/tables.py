@@ -258,6 +258,17 @@ def judge_number(
     return Judgement("not reproduced", "below" if final.mean < paper.value else "above")
 
 
+def plus_minus(mean: float, spread: float, digits: int = 2) -> str:
+    """A mean with its spread as a table shows it; without it where there is none, as of one seed.
+
+    >>> plus_minus(91.426, 0.5), plus_minus(91.426, math.nan, 1), plus_minus(math.nan, math.nan)
+    ('91.43 ± 0.50', '91.4', '–')
+    """
+    if math.isnan(mean):
+        return "–"
+    return f"{mean:.{digits}f}" + (f" ± {spread:.{digits}f}" if not math.isnan(spread) else "")
+
+
 def side_by_side(lines: pd.DataFrame, label: Callable[[str], str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """``comparison`` as a chapter shows it: at most five columns, and all other numbers.
 
@@ -265,9 +276,6 @@ def side_by_side(lines: pd.DataFrame, label: Callable[[str], str]) -> tuple[pd.D
         lines: of ``comparison``; the paper's columns are left out where it prints no number.
         label: a row's name as the reader knows it.
     """
-
-    def plus_minus(mean: float, spread: float) -> str:
-        return "–" if math.isnan(mean) else f"{mean:.2f}" if math.isnan(spread) else f"{mean:.2f} ± {spread:.2f}"
 
     def column(name: str, spread: str) -> list[str]:
         there = lines.reindex(columns=[name, spread])
@@ -335,6 +343,12 @@ def settings(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return found.reindex([name for name in ROWS if name in lines])
 
 
+def of(table: pd.DataFrame, selection: Selection) -> pd.DataFrame:
+    """The runs of a selection of one row, in a table of several settings such as a claim is judged by."""
+    (job,) = sweep.jobs(selection)
+    return table[(table["row"] == job.row) & (table.dataset == selection.dataset) & (table.changes == job.changes)]
+
+
 def paired(table: pd.DataFrame, row: str, other: str, score: str = "final_accuracy") -> metrics.PairedDifference | None:
     """How much a row is above another on their common seeds, percentage points; None with fewer than two of them."""
     values = by_seed(table[table["row"].isin((row, other))], score)
@@ -347,27 +361,27 @@ def paired(table: pd.DataFrame, row: str, other: str, score: str = "final_accura
 # --- statements about stored results
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """A statement about stored results: one of the paper, or one that a chapter makes.
 
     Attributes:
-        name: unique in its chapter; the statement where it has no shorter one.
         exhibit: where the paper makes it, or the chapter's section.
         says: the statement, in our words.
         chapter: the notebook that shows it.
-        needs: whose stored runs it is judged by; none for what is checked in closed form.
         judge: takes the stored table to a verdict and the numbers behind it.
+        needs: whose stored runs it is judged by; none for what is checked in closed form.
         tested: the test that holds it, for what is checked in closed form.
+        name: unique in its chapter, by which others find it; empty where nothing looks for it.
     """
 
-    name: str
     exhibit: str
     says: str
     chapter: str
     judge: Callable[[pd.DataFrame], Judgement]
     needs: tuple[Selection, ...] = ()
     tested: str = ""
+    name: str = ""
 
     def judged(self) -> Judgement:
         """The verdict of today's stored runs; ``open`` where a needed row has none."""
@@ -377,6 +391,8 @@ class Claim:
             return Judgement("open", f"not run: {', '.join(lacking)}")
         if alone := [words for words, n, asked in self._seeds(table) if n < 2 <= asked]:
             return Judgement("open", f"one seed: {', '.join(alone)}")
+        if apart := _without_common_seeds(table):
+            return Judgement("open", f"rows without two seeds in common on {', '.join(LABELS[d] for d in apart)}")
         return self.judge(table)
 
     def fewer(self) -> str:
@@ -388,8 +404,11 @@ class Claim:
         """Each needed row in words, with the seeds that it has and those that are asked for."""
         names = ["row", "dataset", "changes"]
         counts = table.groupby(names, observed=True)["seed"].nunique()
-        asked = {(job.row, s.dataset, job.changes): len(s.seeds) for s in self.needs for job in sweep.jobs(s)}
-        return [(self._words(*key), int(counts.get(key, 0)), number) for key, number in asked.items()]
+        asked: dict[tuple[str, str, str], set[int]] = {}  # a chapter's design has a selection a seed
+        for one in self.needs:
+            for job in sweep.jobs(one):
+                asked.setdefault((job.row, one.dataset, job.changes), set()).update(one.seeds)
+        return [(self._words(*key), int(counts.get(key, 0)), len(seeds)) for key, seeds in asked.items()]
 
     @staticmethod
     def _words(row: str, dataset: str, changes: str) -> str:
@@ -398,6 +417,13 @@ class Claim:
     def command(self) -> str:
         """What recomputes it."""
         return "\n".join(map(command, self.needs))
+
+
+def _without_common_seeds(table: pd.DataFrame) -> list[str]:
+    """Data sets on which rows that have several seeds have fewer than two in common: no pairs can be made there."""
+    seeds = table.groupby(["dataset", "row", "changes"], observed=True)["seed"].agg(set)
+    several = seeds[seeds.map(len) > 1].groupby("dataset", observed=True)
+    return [dataset for dataset, sets in several if len(set.intersection(*sets)) < 2]
 
 
 def command(selection: Selection) -> str:

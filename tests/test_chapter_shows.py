@@ -27,7 +27,9 @@ LINES = pd.DataFrame(
 )
 
 
-@pytest.mark.parametrize("claim", [c for m in CHAPTERS for c in m.CLAIMS], ids=lambda c: f"{c.chapter}: {c.name}")
+@pytest.mark.parametrize(
+    "claim", [c for m in CHAPTERS for c in m.CLAIMS], ids=lambda c: f"{c.chapter}: {c.name or c.says}"
+)
 def test_what_a_chapter_says_about_stored_runs_holds(claim):
     """All that these chapters need has been run, so that nothing is open."""
     assert claim.judged().verdict == "holds"

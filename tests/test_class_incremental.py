@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -139,7 +140,7 @@ def test_rows_that_stand_in_with_settings_of_their_own_are_told_apart(results):
 
 def test_the_live_rows_stand_on_both_bounds_and_show_the_claim():
     """Prototypes with memory beat chance threefold and beat training without memory."""
-    table = sweep.run(sweep.replace(experiment.LIVE, seeds=(0,), rows=("protocl", "sgd", "joint", "vcl_single_head")))
+    table = sweep.run(replace(experiment.LIVE, seeds=(0,), rows=("protocl", "sgd", "joint", "vcl_single_head")))
     found = tables.matrices(table)
     final = {row: metrics.final_accuracy(a)[0] for row, a in found.items()}
     assert final["protocl"] > 0.3 and final["sgd"] < final["protocl"] < final["joint"] + 0.02

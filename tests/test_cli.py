@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -143,7 +144,7 @@ def test_a_chapter_runs_its_live_selection_with_what_is_changed(name, monkeypatc
     if name == "task_imbalance":
         assert {(one.seeds, one.preset) for one in asked[0]} == {((5,), "quick")}
     else:
-        assert asked == [sweep.replace(live, seeds=(5,))]
+        assert asked == [replace(live, seeds=(5,))]
     assert isinstance(live, Selection)
 
 

@@ -1,5 +1,7 @@
 """The metrics chapter: its numbers from matrices written out, a search, and a run of one seed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,7 +52,7 @@ def test_printed_standard_errors_are_not_possible():
 
 def test_learners_stand_in_their_order_on_digits(tmp_path, monkeypatch):
     monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path))
-    found = tables.matrices(sweep.run(sweep.replace(LIVE, seeds=(0,))))
+    found = tables.matrices(sweep.run(replace(LIVE, seeds=(0,))))
     assert set(found) == set(LIVE.rows)
     final = {name: a[0, -1].mean() for name, a in found.items()}
     assert final["sgd"] == pytest.approx(found["sgd"][0, 4, 4] / 5, abs=0.02) and final["sgd"] < 0.22

@@ -11,8 +11,9 @@ from paper_lib import driver, rng, training
 from paper_lib import memory as mem
 from paper_lib.data.stream import Spec, Task, make_stream
 from paper_lib.methods import protocl
-from paper_lib.methods.protocl import Evidence, Prior, ProtoCL, as_published, log_joint, observe
+from paper_lib.methods.protocl import Evidence, Prior, ProtoCL, log_joint, observe
 from paper_lib.networks import MLP
+from paper_lib.rows import ROWS
 
 GOLDEN = Path(__file__).parent / "data" / "protocl_as_published.npz"
 NOISE_VAR = 0.05
@@ -42,6 +43,10 @@ def labelled(n=40, num_classes=3, dim=2, seed=1):
     y = torch.randint(num_classes, (1, n), generator=g)
     z = torch.randn(1, n, dim, generator=g, dtype=torch.float64) + y[..., None]
     return z, torch.nn.functional.one_hot(y, num_classes).double(), y
+
+
+def as_published(dataset):
+    return ROWS["protocl_as_published"].build(dataset, "paper", {})[0]
 
 
 def test_as_published_reproduces_five_steps_of_the_release():

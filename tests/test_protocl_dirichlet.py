@@ -1,6 +1,7 @@
 """Figure A8's chapter: labels alone are counted, arithmetic gives the shares, and curves come back as kept."""
 
 import json
+from dataclasses import replace
 from dataclasses import replace as replaced
 
 import notebooks
@@ -10,8 +11,9 @@ import pytest
 from paper_lib import driver, plots, runs, sweep, tables
 from paper_lib.data.stream import make_stream
 from paper_lib.experiments import protocl_dirichlet as dirichlet
-from paper_lib.methods.protocl import ProtoCL, as_published
-from paper_lib.sweep import Selection, replace
+from paper_lib.methods.protocl import ProtoCL
+from paper_lib.rows import ROWS
+from paper_lib.sweep import Selection
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +31,14 @@ def trained(method, stream, seeds=(0, 2)):
     return np.concatenate([kept["concentration"] for kept in outcome.kept], axis=1)
 
 
+PUBLISHED, _ = ROWS["protocl_as_published"].build("split_digits", "paper", {})
 SMALL = ProtoCL(hidden=(8,), embedding_dim=4, epochs=2, batch_size=32, memory_per_task=20, learn_concentration=False)
 
 
 @pytest.mark.parametrize(
     "method",
     [
-        replaced(as_published("split_digits"), hidden=(8,), embedding_dim=4, epochs=2),
+        replaced(PUBLISHED, hidden=(8,), embedding_dim=4, epochs=2),
         SMALL,
         replaced(SMALL, oversample=False),
         replaced(SMALL, memory_total=90),

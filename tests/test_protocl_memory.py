@@ -1,5 +1,8 @@
 """Figure 7's chapter: which runs a size is, what its curve and claims are made of, and the numbers of its answers."""
 
+from dataclasses import replace
+from functools import partial
+
 import notebooks
 import numpy as np
 import pandas as pd
@@ -9,7 +12,7 @@ from paper_lib import paper, plots, runs, sweep, tables
 from paper_lib.experiments import protocl_memory as memory
 from paper_lib.notebook import config_from
 from paper_lib.rows import MNISTS
-from paper_lib.sweep import Selection, replace
+from paper_lib.sweep import Selection
 
 
 @pytest.mark.parametrize("dataset", MNISTS)
@@ -74,7 +77,7 @@ def stored_runs(finals, seeds=range(6)):
 
 def test_a_curve_has_five_seeds_of_each_size_and_finds_a_size_by_its_runs():
     table = stored_runs({("protocl", 0): 20, ("protocl", 1000): 90, ("replay", 1000): 91, ("replay", 50): 60})
-    lines = memory.curve(memory.paper_rows("split_mnist"), memory.TOTALS, memory.among(table))
+    lines = memory.curve(memory.paper_rows("split_mnist"), memory.TOTALS, partial(tables.of, table))
     found = {key: part for key, part in lines.groupby(["row", "total"])}
     assert set(found) == {("protocl", 0), ("protocl", 1000), ("replay", 50), ("replay", 1000)}
     for part in found.values():

@@ -1,9 +1,11 @@
 """The audit: learning from the labels that are scored, by a loop over points, and choices one at a time."""
 
 import re
+from dataclasses import replace
 
 import nbformat
 import notebooks
+import pandas as pd
 import pytest
 import torch
 
@@ -53,7 +55,7 @@ def test_the_posterior_has_seen_the_labels_scored_before_and_no_others(stream, p
 
 
 def test_a_choice_changes_its_settings_alone_and_memory_is_as_large_in_all():
-    live = sweep.replace(release_audit.LIVE, seeds=(0,))
+    live = replace(release_audit.LIVE, seeds=(0,))
     base = sweep.jobs(release_audit.selection(release_audit.CORRECTED, live))[0].method
     for factor, (_, changes) in release_audit.FACTORS.items():
         method = sweep.jobs(release_audit.selection(factor, live))[0].method
@@ -61,6 +63,15 @@ def test_a_choice_changes_its_settings_alone_and_memory_is_as_large_in_all():
         differs = {n for n in vars(method) if getattr(method, n) != getattr(base, n)}
         assert differs == set(expected)
         assert all(getattr(method, n) == value for n, value in expected.items())
+
+
+def test_choices_are_held_against_the_corrected_row_or_nothing():
+    tables_of = {factor: pd.DataFrame() for factor in release_audit.FACTORS}
+    runs_of = sweep.stored(release_audit.selection(release_audit.CORRECTED))
+    alone = release_audit.found(tables_of | {release_audit.CORRECTED: runs_of, release_audit.MEMORY: runs_of})
+    assert alone.index.tolist() == [release_audit.CORRECTED, release_audit.MEMORY] and (alone.change == 0).all()
+    without = release_audit.found(tables_of | {release_audit.MEMORY: runs_of})
+    assert without.empty and release_audit.shown(without).empty
 
 
 def test_a_kept_posterior_predicts_as_its_run_did(tmp_path, monkeypatch):

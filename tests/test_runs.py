@@ -227,9 +227,12 @@ def test_what_another_process_is_writing_is_left_to_it(folders):
     for name in ("seed0.json", f"seed0.json.{os.getppid()}.part", "seeds0.npz", f"seeds0.npz.{os.getppid()}.part"):
         (folders / name).touch()
     (folders / "seed0.npz.999999999.part").touch()
+    mine = {"seeds_before.npz", "seeds0 (copy).npz", "seeds-old.npz.bak"}
+    for name in mine:  # files of a user, named like checkpoints
+        (folders / name).touch()
     runs._clear(folders, (0,))
     left = {"seed0.json", f"seed0.json.{os.getppid()}.part", f"seeds0.npz.{os.getppid()}.part"}
-    assert {p.name for p in folders.iterdir()} == left
+    assert {p.name for p in folders.iterdir()} == left | mine
 
 
 @pytest.mark.parametrize(

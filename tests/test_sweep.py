@@ -1,6 +1,7 @@
 """Selections: what they refuse, the jobs that they become, and that every stored run is reachable from one."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from paper_lib import plan, runs, sweep, tables
 from paper_lib.data.stream import LABELS
 from paper_lib.notebook import selection_from
 from paper_lib.rows import CIFARS, HEAD_A_TASK, ROWS, shown_in
-from paper_lib.sweep import Selection, replace
+from paper_lib.sweep import Selection
 
 SINGLE = ("sgd_single_head", "vcl_single_head")
 MULTI = tuple(name for name, one in ROWS.items() if one.scenarios == HEAD_A_TASK)

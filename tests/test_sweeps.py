@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import time
-from dataclasses import replace as replaced
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,7 +121,7 @@ def test_a_plan_names_no_device(tmp_path):
 
 def test_a_new_row_is_in_both_plans(monkeypatch):
     before = {name: len(plan.load(name).wholes()) for name in PLANS}
-    own = replaced(ROWS["joint"], name="mine", style=Style("mine", "#123456", "x", "-"), exhibits=("mine",))
+    own = replace(ROWS["joint"], name="mine", style=Style("mine", "#123456", "x", "-"), exhibits=("mine",))
     monkeypatch.setitem(ROWS, "mine", own)
     found = {n: {p.selection.dataset for p in plan.load(n).wholes() if "mine" in p.selection.rows} for n in PLANS}
     assert found == {"quick": {"split_digits"}, "paper": own.settings.keys() - {"split_digits"}}
@@ -139,7 +139,7 @@ def test_a_raised_version_or_a_changed_setting_is_another_piece_and_nothing_else
         patched.setattr(Replay, "VERSION", Replay.VERSION + 1)
         assert [new == old for new, old in zip(names(), before, strict=True)] == [False, True, True]
     settings = ROWS["protocl"].settings["split_digits"] | {"forget": 0.9}
-    monkeypatch.setitem(ROWS, "protocl", replaced(ROWS["protocl"], settings={"split_digits": settings}))
+    monkeypatch.setitem(ROWS, "protocl", replace(ROWS["protocl"], settings={"split_digits": settings}))
     assert [new == old for new, old in zip(names(), before, strict=True)] == [True, False, True]
 
 
@@ -209,6 +209,11 @@ def test_a_dry_run_says_what_would_run_and_how_long_by_earlier_runs(store, capsy
     assert cli.main(["sweep", store, "--dry-run", "cores=2"]) == 0
     first, last = capsys.readouterr().out.splitlines()
     assert "rows=single_task" in first and last.startswith("1 of 2 pieces to run")
+    done.unlink()
+    plan.stamp(plan.load(store).pieces()[0]).touch()
+    assert cli.main(["sweep", store, "--dry-run"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "1 of 2 pieces to run: unknown one after another, and 1 that nobody has run yet"
 
 
 def test_seconds_come_from_the_run_store_where_no_table_has_them(store, monkeypatch):
@@ -221,7 +226,7 @@ def test_seconds_come_from_the_run_store_where_no_table_has_them(store, monkeypa
     runs.write_whole(path, json.dumps(record))
     one = Selection("toy_pan", rows=("sgd_single_head",), seeds=(0, 1, 2), changes={"epochs": 1})
     assert plan.Piece(one).seconds() == pytest.approx(13.5)
-    assert plan.Piece(sweep.replace(one, changes={"epochs": 2})).seconds() is None
+    assert plan.Piece(replace(one, changes={"epochs": 2})).seconds() is None
 
 
 @pytest.mark.parametrize(

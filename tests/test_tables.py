@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -319,25 +320,50 @@ def test_differences_are_seed_by_seed_over_common_seeds():
 
 
 def claim(needs, judge=lambda table: tables.holds(len(table) > 0, f"{len(table)} lines")):
-    return Claim("a", "Table 1", "Something.", "protocl", judge, needs)
+    return Claim(
+        name="a",
+        exhibit="Table 1",
+        says="Something.",
+        chapter="protocl",
+        judge=judge,
+        needs=needs,
+    )
 
 
 def test_a_statement_is_open_until_all_that_it_needs_has_been_run():
     there = Selection("split_mnist", "class_incremental", "paper", seeds=(0, 1), rows=("replay", "joint"))
     assert claim((there,)).judged().verdict == "holds"
     # Settings that no stored run has, or this test would break with every run that is added.
-    lacking = sweep.replace(there, dataset="split_cifar10", changes={"epochs": 77})
+    lacking = replace(there, dataset="split_cifar10", changes={"epochs": 77})
     assert claim((there, lacking)).judged() == Judgement(
         "open", "not run: replay on Split-CIFAR10 with epochs=77, joint training on Split-CIFAR10 with epochs=77"
     )
-    changed = sweep.replace(there, changes={"epochs": 77})
+    changed = replace(there, changes={"epochs": 77})
     assert claim((changed,)).judged().verdict == "open"
     assert claim((), lambda table: Judgement("reproduced", "in closed form")).judged().verdict == "reproduced"
     shown = tables.verdicts([claim((there,)), claim((lacking,))])
     assert shown.verdict.tolist() == ["holds", "open"] and list(shown.index) == ["Something."] * 2
     assert tables.holds(False, "none") == Judgement("fails", "none")
-    more = tables.verdicts([claim((sweep.replace(there, seeds=tuple(range(12))),))])["stored runs"]
-    assert more.iloc[0].endswith("fewer seeds: replay on Split-MNIST 10 of 12, joint training on Split-MNIST 10 of 12")
+    a_selection_a_seed = tuple(replace(there, seeds=(seed,)) for seed in range(12))
+    for needs in ((replace(there, seeds=tuple(range(12))),), a_selection_a_seed):
+        more = tables.verdicts([claim(needs)])["stored runs"]
+        assert more.iloc[0].endswith(
+            "fewer seeds: replay on Split-MNIST 10 of 12, joint training on Split-MNIST 10 of 12"
+        )
+
+
+def test_rows_without_common_seeds_are_open_and_end_no_judgement(monkeypatch):
+    accuracies = np.random.default_rng(0).uniform(0.8, 0.9, (4, 2, 2))
+    asked = Selection("split_mnist", "class_incremental", "paper", seeds=tuple(range(4)), rows=("replay", "joint"))
+    pairs = claim((asked,), lambda table: tables.holds(tables.paired(table, "replay", "joint").n > 1, "paired"))
+    for first, judged in (
+        (4, Judgement("open", "rows without two seeds in common on Split-MNIST")),
+        (3, Judgement("open", "rows without two seeds in common on Split-MNIST")),
+        (2, Judgement("holds", "paired")),
+    ):
+        table = pd.concat([tidy(accuracies, "replay"), tidy(accuracies, "joint", first_seed=first)])
+        monkeypatch.setattr(sweep, "stored", lambda needs, table=table: table)
+        assert pairs.judged() == judged
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from paper_lib.data.stream import make_stream
 from paper_lib.experiments import task_imbalance as ti
 from paper_lib.methods.replay import sgd
 
-TINY = sweep.replace(ti.LIVE, rows=("imbalance_sgd", "imbalance_joint"), seeds=(0, 3))
+TINY = replace(ti.LIVE, rows=("imbalance_sgd", "imbalance_joint"), seeds=(0, 3))
 
 
 @pytest.fixture
@@ -145,7 +147,7 @@ def test_the_command_below_the_table_runs_what_is_stored():
 )
 def test_what_makes_no_sense_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        sweep.replace(ti.LIVE, **arguments)
+        replace(ti.LIVE, **arguments)
 
 
 # --- figures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,8 @@ from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, Printed, holds
 
 SCENARIO = "class_incremental"
-ROWS = tuple(dict.fromkeys((*shown_in("tables"), *(p.row for p in paper.PRINTED))))
-"""Rows of the tables: all that can be run, and those that the paper prints and nothing runs yet."""
+ROWS = shown_in("tables")
+"""Rows of the tables."""
 
 LIVE = Selection(scenario=SCENARIO, rows=("sgd", "vcl_single_head", "vcl_coreset", "replay", "protocl", "joint"))
 """What the chapter runs unless its parameters say otherwise."""
@@ -65,7 +66,7 @@ SHOWN_SETTINGS = (
 
 def stored(dataset: str) -> pd.DataFrame:
     """The stored class-incremental runs of every row on a data set, or what stands in for them (``paper.REDUCED``)."""
-    return paper.stored(dataset, shown_in("tables"))
+    return paper.stored(dataset, ROWS)
 
 
 def comparison(dataset: str) -> pd.DataFrame:
@@ -114,12 +115,12 @@ def numbers() -> dict[str, float | str]:
         cited[f"final_sfsvi_few{short}"] = "not run yet" if ended is None else f"{ended.mean():.1f}"
         nll = comparison(dataset).nll
         cited |= {f"nll_{row}{short}": round(float(nll[row]), 4) for row in ("sfsvi", "sfsvi_calibrated")}
-        cited |= tables.numbers(table, shown_in("tables"), short)
+        cited |= tables.numbers(table, ROWS, short)
         final = tables.by_seed(table)
         cited |= {f"n_{row}{short}": str(len(final.get(row, ()))) for row in ("sfsvi", "fromp_random")}
     for dataset in CIFARS:
         short = dataset.removeprefix("split")
-        cited |= tables.numbers(stored(dataset), shown_in("tables"), short)
+        cited |= tables.numbers(stored(dataset), ROWS, short)
     (few_epochs,) = (one for one in paper.REDUCED if one.dataset == "split_cifar10" and "protocl" in one.rows)
     cited |= tables.numbers(sweep.stored(few_epochs), few_epochs.rows, "_cifar10_short")
     for dataset, short in (("split_mnist", "_short"), ("split_fmnist", "_short_fmnist")):
@@ -150,7 +151,7 @@ def numbers() -> dict[str, float | str]:
     return cited | {f"log_{row}": round(float(x), 4) for row, x in logs["log, triangle mean"].items()}
 
 
-def _needs(*rows: str, datasets: tuple[str, ...] = ("split_mnist", "split_fmnist")) -> tuple[Selection, ...]:
+def _needs(*rows: str, datasets: tuple[str, ...] = MNISTS) -> tuple[Selection, ...]:
     return tuple(paper.paper_scale(d, *rows, scenario=SCENARIO) for d in datasets)
 
 
@@ -159,14 +160,12 @@ def _of(table: pd.DataFrame, dataset: str, score: str) -> dict[str, pd.Series]:
 
 
 def _last_task_alone(table: pd.DataFrame) -> Judgement:
-    final = [_of(table, d, "final_accuracy")["vcl_single_head"].mean() for d in ("split_mnist", "split_fmnist")]
+    final = [_of(table, d, "final_accuracy")["vcl_single_head"].mean() for d in MNISTS]
     return holds(max(final) <= 20, f"final accuracy {final[0]:.1f} and {final[1]:.1f} %; one task of five is 20 %")
 
 
 def _not_all_learned(table: pd.DataFrame) -> Judgement:
-    mnist, fmnist = (
-        tables.matrices(table[table.dataset == d])["vcl_single_head"] for d in ("split_mnist", "split_fmnist")
-    )
+    mnist, fmnist = (tables.matrices(table[table.dataset == d])["vcl_single_head"] for d in MNISTS)
     second, last = 100 * mnist[:, 1, 1].mean(), 100 * fmnist[:, 4, 4].mean()
     below = all(
         _of(table, p.dataset, "triangle_mean")["vcl_single_head"].mean() < p.value
@@ -181,7 +180,7 @@ def _not_all_learned(table: pd.DataFrame) -> Judgement:
 
 def _coresets(table: pd.DataFrame) -> Judgement:
     shares, words = [], []
-    for dataset in ("split_mnist", "split_fmnist"):
+    for dataset in MNISTS:
         mine = {row: s.mean() for row, s in _of(table, dataset, "final_accuracy").items()}
         shares += [40 < mine["vcl_coreset"] < 0.7 * mine["replay"], mine["vcl_coreset_k_centre"] < mine["vcl_coreset"]]
         words.append(
@@ -214,7 +213,7 @@ def _logs(table: pd.DataFrame) -> Judgement:
 
 def _replay_wins(table: pd.DataFrame) -> Judgement:
     order, words = [], []
-    for dataset in ("split_mnist", "split_fmnist"):
+    for dataset in MNISTS:
         mine = {row: s.mean() for row, s in _of(table, dataset, "final_accuracy").items()}
         order.append(mine["protocl"] < mine["replay"] < mine["joint"])
         words.append(
@@ -226,9 +225,7 @@ def _replay_wins(table: pd.DataFrame) -> Judgement:
 
 def _functions_over_prototypes(table: pd.DataFrame) -> Judgement:
     found = {row: tables.paired(table, "sfsvi", row) for row in ("protocl", "protocl_as_published")}
-    words = (
-        f"over {paper.label(row)} {f.mean:+.1f} points ({f.lower:+.1f} to {f.upper:+.1f})" for row, f in found.items()
-    )
+    words = (f"over {paper.label(row)} {paper.interval(f)} points" for row, f in found.items())
     n = min(f.n for f in found.values())
     return holds(all(f.lower > 0 for f in found.values()), f"on the same {n} seeds (95 %): {'; '.join(words)}")
 
@@ -255,8 +252,8 @@ def _fewer_passes(table: pd.DataFrame) -> Judgement:
 def _passes_alone(table: pd.DataFrame) -> Judgement:
     lost, words = [], []
     for d in MNISTS:
-        part = table[table.dataset == d]
-        few, full = (tables.by_seed(part[(part.changes == "") == whole])["sfsvi"] for whole in (False, True))
+        (short,) = (one for one in FEW_PASSES if one.dataset == d)
+        few, full = (tables.by_seed(tables.of(table, one))["sfsvi"] for one in (short, replace(short, changes={})))
         lost.append((full - few).dropna())
         words.append(f"{paper.LABELS[d]} {few.mean():.1f} % against {full[few.index].mean():.1f} %")
     n = min(map(len, lost))
@@ -304,10 +301,9 @@ def _as_its_authors(table: pd.DataFrame, rows: tuple[str, ...], points: float | 
 
 def _learned_with_dropout(table: pd.DataFrame) -> dict[bool, pd.Series]:
     """Percent of task 2 just after learning it, by seed, with and without dropout on the current task."""
-    named = {sweep.jobs(one)[0].changes: one.changes["dropout"] for one in DROPPING}
     just_after = table[(table["metric"] == "accuracy") & (table["task_trained"] == 2) & (table["task_tested"] == 2)]
-    parts = just_after.groupby("changes", observed=True)
-    return {named[changes]: 100 * part.set_index("seed")["value"] for changes, part in parts}
+    parts = {one.changes["dropout"]: tables.of(just_after, one) for one in DROPPING}
+    return {dropout: 100 * part.set_index("seed")["value"] for dropout, part in parts.items()}
 
 
 def _dropping(table: pd.DataFrame) -> Judgement:
@@ -322,111 +318,132 @@ def _dropping(table: pd.DataFrame) -> Judgement:
 
 CLAIMS = (
     Claim(
-        *(
-            "last task alone",
-            "Table 1",
-            "Without a coreset VCL ends knowing its last task at most.",
-            "class_incremental",
-        ),
-        *(_last_task_alone, _needs("vcl_single_head")),
+        name="last task alone",
+        exhibit="Table 1",
+        says="Without a coreset VCL ends knowing its last task at most.",
+        chapter="class_incremental",
+        judge=_last_task_alone,
+        needs=_needs("vcl_single_head"),
     ),
     Claim(
-        *("not all learned", "Table 1", "Its triangle means are below the printed ones: not every task is learned."),
-        *("class_incremental", _not_all_learned, _needs("vcl_single_head")),
+        name="not all learned",
+        exhibit="Table 1",
+        says="Its triangle means are below the printed ones: not every task is learned.",
+        chapter="class_incremental",
+        judge=_not_all_learned,
+        needs=_needs("vcl_single_head"),
     ),
     Claim(
-        *(
-            "public logs",
-            "Table 1",
-            "The public code's logged runs of VCL have lower triangle means than all our seeds.",
-        ),
-        *("class_incremental", _logs, _needs("vcl_single_head", "vcl_coreset", datasets=("split_mnist",))),
+        name="public logs",
+        exhibit="Table 1",
+        says="The public code's logged runs of VCL have lower triangle means than all our seeds.",
+        chapter="class_incremental",
+        judge=_logs,
+        needs=_needs("vcl_single_head", "vcl_coreset", datasets=("split_mnist",)),
     ),
     Claim(
-        *("coresets", "Table 1", "VCL with a coreset ends far below replay of as many points; k centres help less."),
-        *("class_incremental", _coresets, _needs("vcl_coreset", "vcl_coreset_k_centre", "replay")),
+        name="coresets",
+        exhibit="Table 1",
+        says="VCL with a coreset ends far below replay of as many points; k centres help less.",
+        chapter="class_incremental",
+        judge=_coresets,
+        needs=_needs("vcl_coreset", "vcl_coreset_k_centre", "replay"),
     ),
     Claim(
-        *(
-            "margins",
-            "Table 1",
-            "Read as a tolerance, the printed ± of VCL with a coreset rejects neither metric; it is no standard error.",
-        ),
-        *("class_incremental", _uninformative, _needs("vcl_coreset")),
+        name="margins",
+        exhibit="Table 1",
+        says="Read as a tolerance, VCL's printed ± with a coreset rejects neither metric; it is no standard error.",
+        chapter="class_incremental",
+        judge=_uninformative,
+        needs=_needs("vcl_coreset"),
     ),
     Claim(
-        *("replay", "Table 1", "Both tuned for accuracy, replay of the same memory ends above ProtoCL."),
-        *("class_incremental", _replay_wins, _needs("protocl", "replay", "joint")),
+        name="replay",
+        exhibit="Table 1",
+        says="Both tuned for accuracy, replay of the same memory ends above ProtoCL.",
+        chapter="class_incremental",
+        judge=_replay_wins,
+        needs=_needs("protocl", "replay", "joint"),
     ),
     Claim(
-        *(
-            "FROMP",
-            "Table 1",
-            "With its authors' points FROMP's number on Split-MNIST is near our triangle mean, not our final one.",
-        ),
-        *("class_incremental", _fromp_is_a_triangle_mean, _needs("fromp", datasets=("split_mnist",))),
+        name="FROMP",
+        exhibit="Table 1",
+        says="With its authors' points FROMP's number on Split-MNIST is near our triangle mean, not our final one.",
+        chapter="class_incremental",
+        judge=_fromp_is_a_triangle_mean,
+        needs=_needs("fromp", datasets=("split_mnist",)),
     ),
     Claim(
-        *(
-            "FROMP on clothes",
-            "Table 1",
-            "On Split-FMNIST FROMP is below its printed number with its authors' points, above it with random ones.",
-        ),
-        *("class_incremental", _fromp_misses, _needs("fromp", "fromp_random", datasets=("split_fmnist",))),
+        name="FROMP on clothes",
+        exhibit="Table 1",
+        says="On Split-FMNIST FROMP is below its printed number with its authors' points, above it with random ones.",
+        chapter="class_incremental",
+        judge=_fromp_misses,
+        needs=_needs("fromp", "fromp_random", datasets=("split_fmnist",)),
     ),
     Claim(
-        *("S-FSVI", "Table 1", "On Split-MNIST S-FSVI ends above ProtoCL in final accuracy.", "class_incremental"),
-        *(_functions_over_prototypes, _needs("sfsvi", "protocl", "protocl_as_published", datasets=("split_mnist",))),
+        name="S-FSVI",
+        exhibit="Table 1",
+        says="On Split-MNIST S-FSVI ends above ProtoCL in final accuracy.",
+        chapter="class_incremental",
+        judge=_functions_over_prototypes,
+        needs=_needs("sfsvi", "protocl", "protocl_as_published", datasets=("split_mnist",)),
     ),
     Claim(
-        *(
-            "S-FSVI on clothes",
-            "Table 1",
-            "On Split-FMNIST the triangle mean of S-FSVI is within a point of its number.",
-        ),
-        *("class_incremental", _sfsvi_on_clothes, _needs("sfsvi", datasets=("split_fmnist",))),
+        name="S-FSVI on clothes",
+        exhibit="Table 1",
+        says="On Split-FMNIST the triangle mean of S-FSVI is within a point of its number.",
+        chapter="class_incremental",
+        judge=_sfsvi_on_clothes,
+        needs=_needs("sfsvi", datasets=("split_fmnist",)),
     ),
     Claim(
-        *(
-            "one budget",
-            "Table 1",
-            "With one budget of trials for each S-FSVI ends above ProtoCL on Split-MNIST, below it on Split-FMNIST.",
-        ),
-        *("class_incremental", _same_budget, _needs("protocl_calibrated", "sfsvi_calibrated")),
+        name="one budget",
+        exhibit="Table 1",
+        says="With one budget of trials for each S-FSVI ends above ProtoCL on Split-MNIST, below it on Split-FMNIST.",
+        chapter="class_incremental",
+        judge=_same_budget,
+        needs=_needs("protocl_calibrated", "sfsvi_calibrated"),
     ),
     Claim(
-        *("fewer passes", "Table 1", "So chosen, S-FSVI and FROMP end above their references' settings on both sets."),
-        *("class_incremental", _fewer_passes, _needs("sfsvi", "sfsvi_calibrated", "fromp", "fromp_calibrated")),
+        name="fewer passes",
+        exhibit="Table 1",
+        says="So chosen, S-FSVI and FROMP end above their references' settings on both sets.",
+        chapter="class_incremental",
+        judge=_fewer_passes,
+        needs=_needs("sfsvi", "sfsvi_calibrated", "fromp", "fromp_calibrated"),
     ),
     Claim(
-        *("passes alone", "Table 1", "Three passes with its authors' other settings end lower than their eighty."),
-        *("class_incremental", _passes_alone, (*FEW_PASSES, *_needs("sfsvi"))),
+        name="passes alone",
+        exhibit="Table 1",
+        says="Three passes with its authors' other settings end lower than their eighty.",
+        chapter="class_incremental",
+        judge=_passes_alone,
+        needs=(*FEW_PASSES, *_needs("sfsvi")),
     ),
     Claim(
-        *(
-            "heads",
-            "authors' code",
-            "With a head a task FROMP and S-FSVI end within 0.3 points of what their authors report.",
-        ),
-        *("class_incremental", partial(_as_its_authors, rows=WITH_HEADS, points=0.3)),
-        tuple(one for (row, _), one in _OF_AUTHORS.items() if row in WITH_HEADS),
+        name="heads",
+        exhibit="authors' code",
+        says="With a head a task FROMP and S-FSVI end within 0.3 points of what their authors report.",
+        chapter="class_incremental",
+        judge=partial(_as_its_authors, rows=WITH_HEADS, points=0.3),
+        needs=tuple(one for (row, _), one in _OF_AUTHORS.items() if row in WITH_HEADS),
     ),
     Claim(
-        *(
-            "no coreset",
-            "authors' code",
-            "Without a coreset S-FSVI ends within twice the ± of what its authors report.",
-        ),
-        *("class_incremental", partial(_as_its_authors, rows=("sfsvi_no_coreset",))),
-        (_OF_AUTHORS["sfsvi_no_coreset", "split_mnist"],),
+        name="no coreset",
+        exhibit="authors' code",
+        says="Without a coreset S-FSVI ends within twice the ± of what its authors report.",
+        chapter="class_incremental",
+        judge=partial(_as_its_authors, rows=("sfsvi_no_coreset",)),
+        needs=(_OF_AUTHORS["sfsvi_no_coreset", "split_mnist"],),
     ),
     Claim(
-        *(
-            "dropout on the current task alone",
-            "Table 2",
-            "With dropout on the current task alone FROMP's CifarNet learns less of a second task, with every seed.",
-        ),
-        *("class_incremental", _dropping, DROPPING),
+        name="dropout on the current task alone",
+        exhibit="Table 2",
+        says="With dropout on the current task alone FROMP's CifarNet learns less of a second task, with every seed.",
+        chapter="class_incremental",
+        judge=_dropping,
+        needs=DROPPING,
     ),
 )
 """What the chapter says about stored runs."""

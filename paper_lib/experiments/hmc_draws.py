@@ -119,11 +119,11 @@ def traces(job: Job, seeds: Sequence[int]) -> Traces | None:
     return Traces(counts, np.array(accuracy), np.array(nll)) if accuracy else None
 
 
-def chain(job: Job, seed: int, task: int = -1) -> Chain | None:
-    """Networks of the first chain after a task, the last one by default."""
+def chain(job: Job, seed: int) -> Chain | None:
+    """Networks of the first chain after the last task."""
     after = draws_of(job, seed)
     widths = (2, *job.method.hidden, 2)
-    return Chain(_evenly(after[task][0], NUM_NETWORKS).numpy(), widths) if after else None
+    return Chain(_evenly(after[-1][0], NUM_NETWORKS).numpy(), widths) if after else None
 
 
 # --- as a chapter shows it

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
@@ -64,9 +65,9 @@ def bayes_accuracy(dataset: str) -> float:
     return 100 * toy.bayes_accuracy(BLOBS[dataset]())
 
 
-def bayes_accuracies(datasets: tuple[str, ...] = TOYS) -> dict[str, float]:
+def bayes_accuracies() -> dict[str, float]:
     """``bayes_accuracy`` by a data set's name as chapters have it."""
-    return {paper.LABELS[dataset]: bayes_accuracy(dataset) for dataset in datasets}
+    return {paper.LABELS[dataset]: bayes_accuracy(dataset) for dataset in TOYS}
 
 
 # --- may a run be believed?
@@ -81,16 +82,14 @@ def reported(table: pd.DataFrame, *names: str) -> pd.DataFrame:
 def densities(table: pd.DataFrame) -> pd.DataFrame:
     """Whether each fitted density counts: columns ``row, seed, task, accuracy_gap, held_out_gain, verdict``.
 
-    The verdict is that of ``density.judge``, or ``NOT_LEARNED`` where HMC's own draws are wrong on the task.
+    The verdict is ``ok`` or ``FAILED`` by ``density.passes``, or ``NOT_LEARNED`` where HMC's own draws are wrong on
+    the task.
     """
     lines = reported(table, "density_accuracy", "accuracy", "held_out", "held_out_gaussian")
-    judged = [
-        density.judge(line.density_accuracy, line.accuracy, line.held_out, line.held_out_gaussian)
-        for line in lines.itertuples()
-    ]
-    found = pd.DataFrame(judged, columns=density.Verdict._fields, index=lines.index)
-    found["verdict"] = found.verdict.mask(100 * lines.accuracy < LEARNED, NOT_LEARNED)
-    return pd.concat([lines[["row", "seed", "task"]], found], axis=1)
+    gap, gain = lines.density_accuracy - lines.accuracy, lines.held_out - lines.held_out_gaussian
+    verdict = np.where(density.passes(gap, gain), "ok", FAILED)
+    verdict = np.where(100 * lines.accuracy < LEARNED, NOT_LEARNED, verdict)
+    return lines[["row", "seed", "task"]].assign(accuracy_gap=gap, held_out_gain=gain, verdict=verdict)
 
 
 def counting(fitted: pd.DataFrame, row: str) -> str:
@@ -410,7 +409,13 @@ def claims_of(dataset: str, chapter: str, exhibit: str) -> tuple[Claim, ...]:
     """What the chapter of a data set says about stored runs."""
     name = paper.LABELS[dataset]
     return tuple(
-        Claim(says, exhibit, says, chapter, judge, (paper.paper_scale(dataset, *rows),))
+        Claim(
+            exhibit=exhibit,
+            says=says,
+            chapter=chapter,
+            judge=judge,
+            needs=(paper.paper_scale(dataset, *rows),),
+        )
         for says, judge, rows in (
             (f"On {name} the exact recursion and joint HMC agree within a point after every task.", _equal, CONTROLS),
             (

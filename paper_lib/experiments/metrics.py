@@ -114,16 +114,26 @@ def _margins(_: pd.DataFrame) -> Judgement:
 
 CLAIMS = (
     Claim(
-        *("SGD", "App. B", "SGD on Split-MNIST ends as a learner does that knows its last task alone."),
-        *("metrics", _sgd, (SGD,)),
+        name="SGD",
+        exhibit="App. B",
+        says="SGD on Split-MNIST ends as a learner does that knows its last task alone.",
+        chapter="metrics",
+        judge=_sgd,
+        needs=(SGD,),
     ),
     Claim(
-        *("triangle means", "Table 1", "The three numbers printed without memory fit the triangle mean alone."),
-        *("metrics", _triangle),
+        name="triangle means",
+        exhibit="Table 1",
+        says="The three numbers printed without memory fit the triangle mean alone.",
+        chapter="metrics",
+        judge=_triangle,
     ),
     Claim(
-        *("margins", "Table 1", "Three printed ± are larger than any standard error of ten accuracies."),
-        *("metrics", _margins),
+        name="margins",
+        exhibit="Table 1",
+        says="Three printed ± are larger than any standard error of ten accuracies.",
+        chapter="metrics",
+        judge=_margins,
     ),
 )
 """What the chapter says about stored runs and printed numbers."""

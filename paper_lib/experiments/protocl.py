@@ -11,6 +11,7 @@ tasks so far; ``sgd`` training on the current task alone.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 
@@ -116,7 +117,7 @@ CALIBRATED = ("protocl_calibrated", "replay_calibrated")
 
 def _replay_wins(table: pd.DataFrame) -> Judgement:
     found = {d: tables.paired(table[table.dataset == d], "replay", "protocl") for d in MNISTS}
-    words = (f"{paper.LABELS[d]}: {f.mean:+.1f} ({f.lower:+.1f} to {f.upper:+.1f}) points" for d, f in found.items())
+    words = (f"{paper.LABELS[d]}: {paper.interval(f)} points" for d, f in found.items())
     return holds(all(f.lower > 0 for f in found.values()), "; ".join(words))
 
 
@@ -198,7 +199,7 @@ def _calibrated(table: pd.DataFrame) -> Judgement:
 
 def _calibrated_against_replay(table: pd.DataFrame) -> Judgement:
     found = {d: tables.paired(table[table.dataset == d], *CALIBRATED) for d in MNISTS}
-    words = (f"{paper.LABELS[d]}: {f.mean:+.1f} ({f.lower:+.1f} to {f.upper:+.1f}) points" for d, f in found.items())
+    words = (f"{paper.LABELS[d]}: {paper.interval(f)} points" for d, f in found.items())
     return holds(all(f.lower > 0 for f in found.values()), "; ".join(words))
 
 
@@ -209,27 +210,33 @@ def _best_trials(_: pd.DataFrame) -> Judgement:
 
 
 CLAIMS = tuple(
-    Claim(says, "Table 1", says, "protocl", judge, needs)
+    Claim(
+        exhibit="Table 1",
+        says=says,
+        chapter="protocl",
+        judge=judge,
+        needs=needs,
+    )
     for says, judge, needs in (
         (
             "Read as a tolerance, the printed ± is met by the triangle means and not by the final accuracies.",
             _triangle_means,
-            tuple(sweep.replace(s, rows=PUBLISHED) for s in NEEDS),
+            tuple(replace(s, rows=PUBLISHED) for s in NEEDS),
         ),
         (
             "Without memory nothing is remembered, and the triangle mean is near the printed 33.25.",
             _no_memory,
-            (sweep.replace(NEEDS[0], rows=("protocl_no_memory",)),),
+            (replace(NEEDS[0], rows=("protocl_no_memory",)),),
         ),
         (
-            "Read as a standard error, that ± is met by the triangle means of these and of tuned ProtoCL, by no final one.",
+            "Read as a standard error, that ± is met by the triangle means of these and of tuned ProtoCL alone.",
             _as_standard_errors,
-            tuple(sweep.replace(s, rows=("protocl", *PUBLISHED)) for s in NEEDS),
+            tuple(replace(s, rows=("protocl", *PUBLISHED)) for s in NEEDS),
         ),
         (
             "Read as a standard deviation over ten seeds, that ± is missed by four of six triangle means, by |z| > 2.",
             _beyond_chance,
-            tuple(sweep.replace(s, rows=("protocl", *PUBLISHED)) for s in NEEDS),
+            tuple(replace(s, rows=("protocl", *PUBLISHED)) for s in NEEDS),
         ),
         ("Tuned for accuracy, replay of the same memory without prototypes remembers more.", _replay_wins, NEEDS),
         (
@@ -240,18 +247,18 @@ CLAIMS = tuple(
         (
             "Calibrated, ProtoCL gains accuracy, and its NLL is at most 1.2 times that of tuned replay.",
             _calibrated,
-            tuple(sweep.replace(s, rows=("protocl", "replay", CALIBRATED[0])) for s in NEEDS),
+            tuple(replace(s, rows=("protocl", "replay", CALIBRATED[0])) for s in NEEDS),
         ),
         (
             "Chosen by the same score from the same trials, ProtoCL ends above replay.",
             _calibrated_against_replay,
-            tuple(sweep.replace(s, rows=CALIBRATED) for s in NEEDS),
+            tuple(replace(s, rows=CALIBRATED) for s in NEEDS),
         ),
         (
             "By that score replay tuned for accuracy, which was no trial, is ahead on Split-MNIST and behind on "
             "Split-FMNIST.",
             _by_the_score,
-            tuple(sweep.replace(s, rows=("replay", *CALIBRATED)) for s in NEEDS),
+            tuple(replace(s, rows=("replay", *CALIBRATED)) for s in NEEDS),
         ),
         (
             "On validation data, too, the best trial of replay tuned for accuracy is above the best of ProtoCL.",

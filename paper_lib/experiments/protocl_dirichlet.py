@@ -308,7 +308,12 @@ def _arithmetic(found: Mapping[str, NDArray]) -> Judgement:
 
 
 CLAIMS = tuple(
-    Claim(says, "Figure A8", says, "protocl_dirichlet", _found(judge, ways))
+    Claim(
+        exhibit="Figure A8",
+        says=says,
+        chapter="protocl_dirichlet",
+        judge=_found(judge, ways),
+    )
     for says, judge, ways in (
         (
             "As published, the first task's classes end about three times as likely as the last one's.",

@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
 from paper_lib.checks import ParameterError, some_of, within
 from paper_lib.rows import MNISTS, row
-from paper_lib.sweep import Selection, replace
+from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
 SCENARIO, ROWS, SEEDS = "class_incremental", ("protocl", "replay"), 5
@@ -75,7 +76,7 @@ def curve(live: Selection, totals: Iterable[int], found: Callable[[Selection], p
     Args:
         live: rows and seeds.
         totals: sizes.
-        found: ``sweep.run`` or ``sweep.stored``.
+        found: ``sweep.run``, ``sweep.stored`` or ``tables.of`` a table.
 
     Returns:
         ``row``, ``total``, ``seed``; ``final`` and ``triangle``, percent; ``nll`` after the last task, nats.
@@ -99,17 +100,6 @@ def curve(live: Selection, totals: Iterable[int], found: Callable[[Selection], p
 
 
 COLUMNS = ["seed", "final", "triangle", "nll", "row", "total"]
-
-
-def among(table: pd.DataFrame) -> Callable[[Selection], pd.DataFrame]:
-    """The look-up of a selection's runs in a table of several settings, such as a claim is judged by."""
-
-    def found(one: Selection) -> pd.DataFrame:
-        (job,) = sweep.jobs(one)
-        mine = (table["row"] == job.row) & (table.dataset == one.dataset) & (table.changes == job.changes)
-        return table[mine]
-
-    return found
 
 
 def run(live: Selection, sizes: Sizes | None = None) -> pd.DataFrame:
@@ -144,7 +134,7 @@ def shown(dataset: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         for score, words in (("final", "final accuracy"), ("triangle", "triangle mean")):
             for name in ROWS:
                 part = by.get((name, total))
-                cell = "not run" if part is None else f"{part[score].mean():.1f} ± {part[score].std():.1f}"
+                cell = "not run" if part is None else tables.plus_minus(part[score].mean(), part[score].std(), 1)
                 main[total][f"{words}, {paper.label(name)}"] = cell
         for name in ROWS:
             part = by.get((name, total))
@@ -210,7 +200,7 @@ def judge_figure(table: pd.DataFrame) -> Judgement:
 
     With fewer epochs than the paper's that is a caveat.
     """
-    lines = curve(paper_rows("split_mnist"), TOTALS, among(table))
+    lines = curve(paper_rows("split_mnist"), TOTALS, partial(tables.of, table))
     final = lines[lines["row"] == "protocl"].pivot(index="seed", columns="total", values="final")[list(TOTALS)]
     steps = [metrics.paired_difference(final[b], final[a]) for a, b in itertools.pairwise(TOTALS)]
     grows = all(step.upper > 0 for step in steps) and sum(step.lower > 0 for step in steps) > len(steps) / 2
@@ -232,13 +222,13 @@ def needs(*names: str, totals: Iterable[int] = TOTALS, datasets: Iterable[str] =
 
 def _final(table: pd.DataFrame, name: str, totals: Iterable[int]) -> list[float]:
     """Mean final accuracy of a row on Split-MNIST with memories of some sizes."""
-    found = curve(paper_rows("split_mnist"), totals, among(table))
+    found = curve(paper_rows("split_mnist"), totals, partial(tables.of, table))
     by = found[found["row"] == name].groupby("total").final.mean()
     return [float(by[total]) for total in totals]
 
 
 def _printed(table: pd.DataFrame) -> Judgement:
-    lines = curve(paper_rows("split_mnist"), (0, 1000), among(table))
+    lines = curve(paper_rows("split_mnist"), (0, 1000), partial(tables.of, table))
     mine, within, words = lines[lines["row"] == "protocl"], [], []
     for total, (value, margin) in printed()[paper.LABELS["split_mnist"]].items():
         found = metrics.summarise(mine[mine.total == total].triangle)
@@ -264,14 +254,20 @@ def _more_points(table: pd.DataFrame) -> Judgement:
 
 
 def _few_on_clothes(table: pd.DataFrame) -> Judgement:
-    found = curve(paper_rows("split_fmnist"), (50, 5000), among(table))
+    found = curve(paper_rows("split_fmnist"), (50, 5000), partial(tables.of, table))
     few, many = (paired(found, total) for total in (50, 5000))
     words = ", ".join(f"{paper.interval(one)} with {total:,}" for one, total in ((few, 50), (many, 5000)))
     return holds(few.upper < -5 and many.lower > -1, f"final accuracy of ProtoCL less replay's, points: {words}")
 
 
 CLAIMS = tuple(
-    Claim(says, "Figure 7", says, "protocl_memory", judge, needs(*rows, totals=totals, datasets=(dataset,)))
+    Claim(
+        exhibit="Figure 7",
+        says=says,
+        chapter="protocl_memory",
+        judge=judge,
+        needs=needs(*rows, totals=totals, datasets=(dataset,)),
+    )
     for says, judge, rows, totals, dataset in (
         (
             "The printed numbers without memory and with 1,000 points are ProtoCL's triangle means, within their ±.",

@@ -8,8 +8,8 @@ the test points tells that they share a task; and what counts there as correct i
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from paper_lib.data.stream import Stream, Task, make_stream
 from paper_lib.files import whole_file
 from paper_lib.methods.hibnn import HIBNN, choose
 from paper_lib.methods.hibnn import State as HIBNNState
-from paper_lib.methods.protocl import Evidence, ProtoCL, as_published, observe
+from paper_lib.methods.protocl import Evidence, ProtoCL, observe
 from paper_lib.methods.protocl import State as ProtoCLState
-from paper_lib.rows import BLUE, GREEN, GREY, MNISTS, VERMILION
+from paper_lib.rows import BLUE, GREEN, GREY, MNISTS, ROWS, VERMILION
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
@@ -43,7 +43,7 @@ MEANING = {
 }
 """What the colours of ``found`` say."""
 
-PUBLISHED = dataclasses.asdict(as_published("split_mnist"))
+PUBLISHED = ROWS["protocl_as_published"].settings["split_mnist"]
 
 FACTORS: dict[str, tuple[str, Mapping[str, Any]]] = {
     CORRECTED: ("–", {}),
@@ -84,7 +84,7 @@ def selection(factor: str, live: Selection | None = None) -> Selection:
     if factor == MEMORY:
         changes["memory_total"] = sweep.jobs(base)[0].method.memory_per_task * sweep.num_tasks(base)
         changes.pop("memory_per_task", None)
-    return sweep.replace(base, changes=changes)
+    return replace(base, changes=changes)
 
 
 def selections() -> list[Selection]:
@@ -93,17 +93,18 @@ def selections() -> list[Selection]:
 
 
 def found(tables_of: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """A line a factor that has runs, with a list of the ``final`` accuracies of all seeds.
+    """A line a factor that has runs, with a list of the ``final`` accuracies of all seeds; none without ``CORRECTED``.
 
     Beside it: ``by``, who makes the choice; ``mean``, ``sd``, ``triangle`` and ``triangle sd``, percent; the mean
     ``change`` against ``CORRECTED`` on the same seeds with its standard error, ``change se``; and ``colour``.
     """
-    lines, base = {}, None
+    if tables_of[CORRECTED].empty:
+        return pd.DataFrame()
+    lines, base = {}, tables.by_seed(tables_of[CORRECTED])[ROW]
     for factor, table in tables_of.items():
         if table.empty:
             continue
         final, triangle = (tables.by_seed(table, s)[ROW] for s in ("final_accuracy", "triangle_mean"))
-        base = final if base is None else base
         by = FACTORS[factor][0]
         lines[factor] = {"by": by, "final": final.tolist(), "mean": final.mean(), "sd": final.std()}
         change = (final - base).dropna()
@@ -119,7 +120,7 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     pairs = {"final accuracy ± sd": ("mean", "sd"), "triangle mean ± sd": ("triangle", "triangle sd")}
     columns = {
-        name: [f"{m:.1f} ± {s:.1f}" if s == s else f"{m:.1f}" for m, s in zip(frame[mean], frame[sd], strict=True)]
+        name: [tables.plus_minus(m, s, 1) for m, s in zip(frame[mean], frame[sd], strict=True)]
         for name, (mean, sd) in pairs.items()
     }
     change = [
@@ -239,7 +240,7 @@ def _with_labels(
     if evidence.counts.dim() == 3:
         missing = (0, 0, 0, method.batch_size - len(y))
         z, one_hot = F.pad(z, missing), F.pad(one_hot, missing)
-    return observe(evidence, z, one_hot)
+    return observe(evidence, z, one_hot, method.forget)
 
 
 # --- HIBNN, a head for a group or for a point
@@ -327,7 +328,7 @@ def _heads_path() -> Path:
 
 def run_heads(live: Selection) -> pd.DataFrame:
     """``heads`` of live runs on the data of the chapter's selection, for its first seed."""
-    chosen = sweep.replace(live, rows=HEAD_ROWS, seeds=live.seeds[:1], changes={})
+    chosen = replace(live, rows=HEAD_ROWS, seeds=live.seeds[:1], changes={})
     sweep.run(chosen)
     return heads(chosen)
 
@@ -354,11 +355,14 @@ def shown_heads(table: pd.DataFrame) -> pd.DataFrame:
 # --- what is claimed
 
 
+OF_THE_CODE = [factor for factor, (by, _) in FACTORS.items() if by in ("–", "code")]
+"""What is corrected, and each of the code's choices."""
+
+
 def _dropout_costs(table: pd.DataFrame) -> Judgement:
-    named = {sweep.jobs(selection(factor))[0].changes: factor for factor in FACTORS}
-    parts = {named[changes]: part for changes, part in table.groupby("changes", observed=True)}
-    base = tables.by_seed(parts.pop(CORRECTED))[ROW]
-    moved = {factor: float((tables.by_seed(part)[ROW] - base).dropna().mean()) for factor, part in parts.items()}
+    final = {factor: tables.by_seed(tables.of(table, selection(factor)))[ROW] for factor in OF_THE_CODE}
+    base = final.pop(CORRECTED)
+    moved = {factor: float((mine - base).dropna().mean()) for factor, mine in final.items()}
     words = (f"{factor}: {x:+.1f}" for factor, x in sorted(moved.items(), key=lambda item: item[1]))
     return holds([f for f, x in moved.items() if x < -1] == [DROPOUT], "; ".join(words) + " points")
 
@@ -375,10 +379,16 @@ def _collapses(table: pd.DataFrame) -> Judgement:
     return holds(final < 15, f"final accuracy {final:.1f} %, chance is 10")
 
 
-_OF_THE_CODE = tuple(selection(factor) for factor, (by, _) in FACTORS.items() if by in ("–", "code"))
+_OF_THE_CODE = tuple(map(selection, OF_THE_CODE))
 
 CLAIMS = tuple(
-    Claim(says, exhibit, says, "release_audit", judge, needs)
+    Claim(
+        exhibit=exhibit,
+        says=says,
+        chapter="release_audit",
+        judge=judge,
+        needs=needs,
+    )
     for says, exhibit, judge, needs in (
         (
             "Of the code's choices, dropout in predictions alone costs more than a point.",

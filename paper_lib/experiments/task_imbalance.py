@@ -14,6 +14,7 @@ choice inside the larger ones, so runs of a seed are paired. The paper has no ex
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
@@ -23,7 +24,7 @@ from paper_lib.checks import one_of
 from paper_lib.metrics import paired_difference
 from paper_lib.rows import ROWS as ROWS_BY_NAME
 from paper_lib.rows import shown_in
-from paper_lib.sweep import Selection, replace
+from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
 ROWS = shown_in("task_imbalance")
@@ -130,19 +131,18 @@ def stored() -> pd.DataFrame:
     return sweep.stored(selections(PAPER))
 
 
-def by_design(table: pd.DataFrame, preset: str, metric: str = "accuracy") -> pd.DataFrame:
+def by_design(table: pd.DataFrame, preset: str) -> pd.DataFrame:
     """Scores of each run in each design that it belongs to.
 
     Args:
         table: of ``run`` or ``stored``.
         preset: its preset.
-        metric: which scores.
 
     Returns:
-        Columns ``row, design, ratio, seed, before, task_1, task_2, forgetting``: the score on task 1 after task 1,
+        Columns ``row, design, ratio, seed, before, task_1, task_2, forgetting``: the accuracy on task 1 after task 1,
         those on both tasks after task 2, and ``before - task_1``.
     """
-    mine = table[(table["metric"] == metric)]
+    mine = table[table["metric"] == "accuracy"]
     mine = mine.assign(pair=mine.task_trained.astype(str) + mine.task_tested.astype(str))
     wide = mine.pivot(index=["row", "changes", "seed"], columns="pair", values="value")
     known, found = set(wide.index.droplevel("seed")), []
@@ -183,7 +183,7 @@ def effect_in_words(effect: pd.DataFrame) -> pd.DataFrame:
     points = effect.set_index(["row", "design"]).mul(100)
     names = [f"{ROWS_BY_NAME[f'imbalance_{row}'].style.label}, {design}" for row, design in points.index]
     shown = pd.DataFrame({"method and design": names})
-    shown["equal sizes"] = [f"{r.equal_sizes:.1f} ± {r.equal_sizes_sd:.1f}" for r in points.itertuples()]
+    shown["equal sizes"] = [tables.plus_minus(r.equal_sizes, r.equal_sizes_sd, 1) for r in points.itertuples()]
     for name, end in (("ratio 0.1 to 1", "below"), ("ratio 1 to 10", "above")):
         columns = points[[end, f"{end}_low", f"{end}_high"]].itertuples(index=False, name=None)
         shown[name] = [f"{mean:.1f} [{low:.1f}, {high:.1f}]" for mean, low, high in columns]
@@ -318,7 +318,13 @@ def source() -> str:
 
 
 CLAIMS = tuple(
-    Claim(says, "Sec. 5", says, "task_imbalance", judge, NEEDS)
+    Claim(
+        exhibit="Sec. 5",
+        says=says,
+        chapter="task_imbalance",
+        judge=judge,
+        needs=NEEDS,
+    )
     for says, judge in (
         ("Where a small task 2 also brings few updates, a larger one makes SGD forget more.", _same_passes),
         ("At equal updates the same change is not shown: its interval contains 0.", _same_updates),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
-from paper_lib import paper, sweep, tables
+from paper_lib import paper, tables
 from paper_lib.experiments import hmc_sequential
 from paper_lib.experiments.hmc_sequential import reported
 from paper_lib.inference import density
 from paper_lib.tables import Claim, Judgement, holds
 
-LIVE = sweep.replace(hmc_sequential.LIVE, dataset="toy_gaussians")
+LIVE = replace(hmc_sequential.LIVE, dataset="toy_gaussians")
 """What the chapter runs unless its parameters say otherwise."""
 
 ADAPTED, EXACT = "hmc_adapted", "hmc_exact"
@@ -36,8 +38,11 @@ _LOST = "With step and masses adapted most mixtures count, and what earlier task
 CLAIMS = (
     *hmc_sequential.claims_of("toy_gaussians", "toy_gaussians", "Figure A2"),
     Claim(
-        *(_LOST, "Figure A2", _LOST, "toy_gaussians", _counts_and_forgets),
-        (paper.paper_scale("toy_gaussians", ADAPTED, EXACT),),
+        exhibit="Figure A2",
+        says=_LOST,
+        chapter="toy_gaussians",
+        judge=_counts_and_forgets,
+        needs=(paper.paper_scale("toy_gaussians", ADAPTED, EXACT),),
     ),
 )
 """What the chapter says about stored runs."""

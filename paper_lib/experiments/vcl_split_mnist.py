@@ -265,7 +265,13 @@ def _sgd_heads_on_toys(table: pd.DataFrame) -> Judgement:
 
 
 CLAIMS = tuple(
-    Claim(says, "Figure 1", says, "vcl_split_mnist", judge, needs)
+    Claim(
+        exhibit="Figure 1",
+        says=says,
+        chapter="vcl_split_mnist",
+        judge=judge,
+        needs=needs,
+    )
     for says, judge, needs in (
         ("With one head VCL remembers barely more than SGD.", _barely, MNIST),
         ("A head a task helps SGD as it helps VCL.", _heads_help_both, MNIST),

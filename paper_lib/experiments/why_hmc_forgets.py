@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -93,7 +95,7 @@ def selection(factor: str, live: Selection | None = None) -> Selection:
         seeds = SEEDS if FACTORS[factor] else paper.SEEDS  # as published it is Figure 3's row
         return paper.paper_scale(DATASET, ROW, seeds=seeds, **FACTORS[factor])
     changes = {name: None if name == "final_rows" else value for name, value in FACTORS[factor].items()}
-    return sweep.replace(live, changes={**live.changes, **changes})
+    return replace(live, changes={**live.changes, **changes})
 
 
 def selections() -> list[Selection]:
@@ -179,7 +181,7 @@ def shown(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         more[factor] = {"triangle mean": math.nan, "when learned": math.nan, "n": 0}
     for line in frame.itertuples():
         lines[line.Index] = {
-            "final accuracy ± sd": f"{line.mean:.1f} ± {line.sd:.1f}",
+            "final accuracy ± sd": tables.plus_minus(line.mean, line.sd, 1),
             "densities failed": f"{line.failed} of {line.fitted}" if line.fitted else "–",
             "converged": f"{line.passed} of {line.chains}",
             "verdict": line.verdict,
@@ -275,37 +277,39 @@ def _cited(factor: str) -> str:
     return factor.replace(",", "").replace("(", "").replace(")", "").replace(" ", "_")
 
 
-def _density_is_to_blame(table: pd.DataFrame) -> Judgement:
-    """Nothing else changed, the exact recursion remembers what a fitted density loses."""
-    by = {changes: part for changes, part in table.groupby("changes", observed=True)}
-    exact = next(part for changes, part in by.items() if "recursion=exact" in changes)
-    plain = next(part for changes, part in by.items() if "recursion=exact" not in changes)
-    with_data, without = (float(tables.by_seed(part)[ROW].mean()) for part in (exact, plain))
+def _ends(table: pd.DataFrame, factors: Iterable[str]) -> list[float]:
+    """Mean final accuracy of each factor, percent."""
+    return [float(tables.by_seed(tables.of(table, selection(factor)))[ROW].mean()) for factor in factors]
+
+
+def _density_is_to_blame(factors: tuple[str, str], table: pd.DataFrame) -> Judgement:
+    """Nothing else changed, the exact recursion, named second, remembers what a fitted density loses."""
+    without, with_data = _ends(table, factors)
     words = f"final accuracy: nothing fitted {with_data:.1f}, a density handed on {without:.1f} %"
     return holds(with_data >= KEPT and with_data - without > 10, words)
 
 
-def _sampler_alone(table: pd.DataFrame) -> Judgement:
-    """With nothing fitted, the published sampler ends where the corrected one does."""
-    by = {changes: part for changes, part in table.groupby("changes", observed=True)}
-    published, corrected = (
-        float(tables.by_seed(part)[ROW].mean()) for _, part in sorted(by.items(), key=lambda pair: len(pair[0]))
-    )
+def _sampler_alone(factors: tuple[str, str], table: pd.DataFrame) -> Judgement:
+    """With nothing fitted, the published sampler ends where the corrected one, named second, does."""
+    published, corrected = _ends(table, factors)
     words = f"final accuracy: published {published:.1f}, corrected {corrected:.1f} %"
     return holds(min(published, corrected) >= KEPT and abs(published - corrected) <= 100 * POINT, words)
 
 
-def _mixture_no_better(table: pd.DataFrame) -> Judgement:
-    """With all corrected, a mixture ends less than five points above a Gaussian, which has not remembered."""
-    by = {changes: part for changes, part in table.groupby("changes", observed=True)}
-    gaussian = next(part for changes, part in by.items() if "density=gaussian" in changes)
-    mixture = next(part for changes, part in by.items() if "density=gaussian" not in changes)
-    one, many = (float(tables.by_seed(part)[ROW].mean()) for part in (gaussian, mixture))
+def _mixture_no_better(factors: tuple[str, str], table: pd.DataFrame) -> Judgement:
+    """With all corrected, a mixture, named second, ends less than five points above a Gaussian, which has forgotten."""
+    one, many = _ends(table, factors)
     return holds(many - one < 5 and one < LEARNED, f"final accuracy: a Gaussian {one:.1f}, a mixture {many:.1f} %")
 
 
 CLAIMS = tuple(
-    Claim(says, "Figure 3", says, "why_hmc_forgets", judge, tuple(map(selection, factors)))
+    Claim(
+        exhibit="Figure 3",
+        says=says,
+        chapter="why_hmc_forgets",
+        judge=partial(judge, factors),
+        needs=tuple(map(selection, factors)),
+    )
     for says, judge, factors in (
         (
             "The release's sampler holds all tasks with all their data and nothing fitted, and not with its mixture.",

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from paper_lib import rng, training
-from paper_lib.checks import one_of, within
+from paper_lib.checks import check_choices, within
 from paper_lib.inference import warmup
 
 LogDensity = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -76,7 +76,7 @@ class HMC:
             within(name, getattr(self, name), 1)
         within("num_warmup", self.num_warmup, 0)
         within("target_acceptance", self.target_acceptance, 0, 1, above=True, below=True)
-        one_of("burn_reject", self.burn_reject, ("stay", "restart"))
+        check_choices(self)
         if self.include_init and self.num_draws < 2:
             raise ValueError(f"num_draws={self.num_draws}: with include_init the starting point is the only draw")
         if self.adapt_mass and not self.adapt_step:

@@ -145,20 +145,6 @@ def stationary_var(reversion: float, eta_var: float) -> float:
     return eta_var / (1 - (1 - reversion) ** 2)
 
 
-def steady_state_var(gradient: Tensor, noise_var: float, reversion: float, eta_var: float) -> Tensor:
-    """Prior variance at which the filter of one weight settles when every observation has the same gradient.
-
-    The positive root of the fixed-point equation of ``predict_weights`` after ``condition_weights``.
-    """
-    _check_noise(noise_var)
-    _check_rates(reversion, eta_var)
-    signal = gradient.square()
-    b = signal * eta_var - noise_var * (1 - (1 - reversion) ** 2)
-    root = (b.square() + 4 * signal * eta_var * noise_var).sqrt()
-    # Two forms of one root, each where it does not cancel.
-    return torch.where(b < 0, 2 * eta_var * noise_var / (root - b), (b + root) / (2 * signal))
-
-
 def _diagonal(hessian: Tensor) -> Tensor:
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     if not bool((diagonal > 0).all()):

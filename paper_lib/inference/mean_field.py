@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from paper_lib.networks import Network, Params
@@ -239,6 +240,13 @@ class Sampler:
         if self.per_point:
             parts = [p[:, :, at : at + x.shape[1]] for p in parts]
         return local_samples(mean, var, x.flatten(2), parts)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Of labels ``(seed, n)``, in nats, averaged over draws of logits ``(seed, draw, n, unit)``."""
+    of_draws = labels[:, None].expand(logits.shape[:-1])
+    nll = F.cross_entropy(logits.flatten(0, 2), of_draws.flatten(), reduction="none")
+    return nll.view_as(of_draws).mean(1)
 
 
 def moments(a: Tensor, weight: Tensor, bias: Tensor, weight_var: Tensor, bias_var: Tensor) -> tuple[Tensor, Tensor]:

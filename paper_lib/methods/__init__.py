@@ -18,9 +18,9 @@ from paper_lib.data.stream import Spec, Task
 State = NamedTuple
 """A nested tree of NamedTuples and tuples whose leaves are tensors: all there is to save.
 
-Two leaves are no tensors and never change: ``spec`` and ``seeds``, as ``init`` was given them. The tree has the same
-structure after ``init`` and after every task; tensors may change shape. Seeds come first in every tensor that differs
-between them; what is ragged over seeds is padded and masked.
+Leaves that are no tensors never change: ``spec`` and ``seeds``, as ``init`` was given them, and frozen settings. The
+tree has the same structure after ``init`` and after every task; tensors may change shape. Seeds come first in every
+tensor that differs between them; what is ragged over seeds is padded and masked.
 """
 
 

@@ -24,13 +24,12 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng, training
-from paper_lib.checks import each_within, one_of, within
+from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import diagonal_ggn, kernel
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import NETWORKS, Network, Params, build
+from paper_lib.networks import Network, Params, build
 
-SELECTIONS = ("lambda_descend", "random", "lambda_ascend")
 POINTS_AT_ONCE = 4096
 """Points whose scores are computed at a time."""
 
@@ -75,8 +74,8 @@ class Prior(NamedTuple):
 class FROMP:
     """Configuration, and the contract of ``paper_lib.methods.Method``.
 
-    The defaults are Kessler et al.'s network and memory with the settings of the public class-incremental runs of
-    Scannell et al.'s code, which take random points.
+    The defaults are Kessler et al.'s network and memory and Pan et al.'s points, with the other settings of the public
+    class-incremental runs of Scannell et al.'s code, which take random points.
 
     Attributes:
         hidden: widths of the MLP's hidden layers; ignored by CifarNet.
@@ -113,9 +112,7 @@ class FROMP:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        one_of("network", self.network, NETWORKS)
-        one_of("selection", self.selection, SELECTIONS)
-        one_of("space", self.space, ("probabilities", "logits"))
+        check_choices(self)
         for name in ("epochs", "hidden", "batch_size", "memory_per_task"):
             each_within(name, getattr(self, name), 1)
         for name in ("learning_rate", "temperature", "prior_precision", "jitter", "clip"):
@@ -290,7 +287,7 @@ def memorable(score: Tensor, task: Task, count: int, selection: str, seeds: Sequ
         score: ``(seed, n)``, the traces of the softmax Hessians.
         task: whose points they are.
         count: of points, rounded down to a multiple of the classes.
-        selection: one of ``SELECTIONS``.
+        selection: as ``FROMP.selection``.
         seeds: of the random ones.
     """
     if selection == "random":

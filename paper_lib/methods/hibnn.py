@@ -13,6 +13,9 @@ published, :math:`\mathrm{KL}(z)` compares a point's masks under sticks of the p
 sticks of the prior, which is above 100 nats where posterior and prior are equal, and :math:`s = 1 / N_t` makes it
 small; layers' sticks are compared likewise.
 
+The reference's code fits a network by maximum likelihood first, at a rate of 1e-3 and from a truncated normal. Here the
+rate is the posterior's and decays alike, from the uniform weights of ``networks.MLP``.
+
 Every task has a head over all units, of which its labels name its own. Where the task is not named, a point belongs to
 the head that is most certain of it.
 """
@@ -29,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paper_lib import rng, training
-from paper_lib.checks import each_within, one_of, within
+from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field, sticks
 from paper_lib.inference.mean_field import MeanField
@@ -151,10 +154,7 @@ class HIBNN:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        one_of("prior", self.prior, ("hierarchical", "ibp"))
-        one_of("concrete_loc", self.concrete_loc, ("logit_pi", "log_pi"))
-        one_of("mask_kl", self.mask_kl, ("structured", "over_n", "per_point"))
-        one_of("head_entropy", self.head_entropy, ("predictive", "expected"))
+        check_choices(self)
         each_within("epochs", self.epochs, 1)
         each_within("hidden", self.hidden, 1)
         for name in ("likelihood_epochs", "batch_size", "num_samples", "num_masks", "num_samples_predict"):
@@ -339,7 +339,7 @@ class Fit:
                 share = weight[part] / weight[part].sum(-1, keepdim=True)
                 x, y = scale(task.x[index[part]]).flatten(2), place[task.y[index[part]]]
                 if phase.name == "likelihood":
-                    losses = [(share * cross_entropy(network(q.weights.mean, x)[:, None], y)).sum(-1)]
+                    losses = [(share * mean_field.cross_entropy(network(q.weights.mean, x)[:, None], y)).sum(-1)]
                 else:
                     local, uniform, own, *other = noise_of.cut(noise[part], batch_size)
                     at, betas = buffet.locations(q.sticks, own)
@@ -360,7 +360,7 @@ class Fit:
                         of_masks = torch.zeros_like(share[:, 0])
                     divergences = [beta_kl(*both).flatten(1).sum(1) for both in zip(betas, prior_betas, strict=True)]
                     losses = [
-                        (share * cross_entropy(logits, y)).sum(-1),
+                        (share * mean_field.cross_entropy(logits, y)).sum(-1),
                         mean_field.kl(q.weights, p.weights).to(share.dtype) / num_points,
                         mask_weight * of_masks,
                         sum(divergences) / num_points,
@@ -384,12 +384,6 @@ class Fit:
         """The state reached, sharing memory with the step: whoever keeps it copies."""
         fit = _posterior([p.detach() for p in self.params], self.num_layers)
         return start._replace(fit=fit, moments=training.moments_of(self.optimiser))
-
-
-def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Of labels ``(seed, n)``, averaged over draws of logits ``(seed, draw, n, unit)``."""
-    labels = y[:, None].expand(logits.shape[:-1])
-    return F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none").view_as(labels).mean(1)
 
 
 def choose(by_head: Tensor, head: Tensor) -> Tensor:

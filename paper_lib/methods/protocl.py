@@ -33,18 +33,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng, training
-from paper_lib.checks import each_within, one_of, within
+from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import gaussian
 from paper_lib.methods import Learned, unreported
-from paper_lib.networks import MASKS_AT_ONCE, NETWORKS, Network, Params, build
+from paper_lib.networks import MASKS_AT_ONCE, Network, Params, build
 
 
 class Evidence(NamedTuple):
@@ -202,7 +202,7 @@ class ProtoCL:
     """
 
     hidden: tuple[int, ...] = (200, 200)
-    network: str = "mlp"
+    network: Literal["mlp", "cifarnet"] = "mlp"
     embedding_dim: int = 128
     dropout: float | tuple[float, ...] = 0.0
     epochs: int = 50
@@ -231,10 +231,7 @@ class ProtoCL:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        for name, allowed in get_type_hints(ProtoCL).items():
-            if get_origin(allowed) is Literal:
-                one_of(name, getattr(self, name), get_args(allowed))
-        one_of("network", self.network, NETWORKS)
+        check_choices(self)
         for name in ("embedding_dim", "epochs", "batch_size", "hidden"):
             each_within(name, getattr(self, name), 1)
         for name in ("learning_rate", "noise_var", "alpha_init"):
@@ -446,36 +443,3 @@ class Trainer:
             evidence=self.evidence,
             log_noise_var=self.log_noise_var.detach(),
         )
-
-
-def as_published(dataset: str) -> ProtoCL:
-    """The released configuration of a data set, from its README, apart from the updates on evaluation labels.
-
-    The release has none for digits; theirs is that of Split-MNIST without dropout and weight decay.
-
-    Source: the release's README and code; ``alpha_init`` is exp(0.78) because its parameter is a logarithm.
-    """
-    shared = {
-        "alpha_init": 2.181472265498201,
-        "learn_concentration": False,
-        "posterior": "per_slot",
-        "memory_total": 1000,
-        "drop_partial_batches": True,
-        "predict_with_dropout": True,
-    }
-    by_dataset = {
-        "split_digits": {"hidden": (256,), "embedding_dim": 128, "batch_size": 64, "learning_rate": 1e-4},
-        "split_mnist": {"hidden": (256,), "batch_size": 64, "dropout": 0.1, "weight_decay": 1e-4},
-        "split_fmnist": {"hidden": (256,), "batch_size": 128, "weight_decay": 1e-2},
-        "split_cifar10": {"network": "cifarnet", "embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3},
-        "split_cifar10_100": {
-            "network": "cifarnet",
-            "embedding_dim": 250,
-            "batch_size": 32,
-            "learning_rate": 1e-3,
-            "epochs": 200,
-        },
-    }
-    if dataset not in by_dataset:
-        raise ValueError(f"dataset={dataset!r} has no released configuration; there are {', '.join(by_dataset)}")
-    return ProtoCL(**shared, **by_dataset[dataset])

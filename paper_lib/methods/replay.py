@@ -21,10 +21,10 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import training
-from paper_lib.checks import each_within, one_of, within
+from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import NETWORKS, PRECISIONS, Network, Params, build
+from paper_lib.networks import Network, Params, build
 
 
 class State(NamedTuple):
@@ -70,7 +70,7 @@ class Replay:
     """
 
     hidden: tuple[int, ...] = (200, 200)
-    network: str = "mlp"
+    network: Literal["mlp", "cifarnet"] = "mlp"
     dropout: float = 0.0
     epochs: int | tuple[int, ...] = 10
     batch_size: int | None = 128
@@ -87,8 +87,7 @@ class Replay:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        one_of("precision", self.precision, PRECISIONS)
-        one_of("network", self.network, NETWORKS)
+        check_choices(self)
         each_within("hidden", self.hidden, 1)
         each_within("epochs", self.epochs, 1)
         if self.batch_size is not None:

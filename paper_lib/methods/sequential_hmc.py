@@ -24,7 +24,7 @@ from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng
-from paper_lib.checks import each_within, one_of, within
+from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import density as densities
 from paper_lib.inference import diagnostics, hmc
@@ -133,12 +133,7 @@ class SequentialHMC:
     VERSION: ClassVar[int] = 2
 
     def __post_init__(self):
-        one_of("recursion", self.recursion, ("density", "exact", "joint"))
-        one_of("start", self.start, ("prior", "shared_net"))
-        one_of("density", self.density, ("gmm", "gaussian", "realnvp", "spline"))
-        one_of("flow_training", self.flow_training, ("corrected", "release"))
-        one_of("average", self.average, ("probability", "logit"))
-        one_of("eval_chains", self.eval_chains, ("all", "last"))
+        check_choices(self)
         within("prior_precision", self.prior_precision, 0, above=True)
         for name in ("num_chains", "num_predict"):
             within(name, getattr(self, name), 1)
@@ -152,10 +147,16 @@ class SequentialHMC:
     def sampler(self) -> hmc.HMC:
         """The sampler's settings."""
         return hmc.HMC(
-            **{"step_size": self.step_size, "num_leapfrog": self.num_leapfrog, "num_warmup": self.num_warmup},
-            **{"num_draws": self.num_draws, "thin": self.thin, "target_acceptance": self.target_acceptance},
-            **{"adapt_step": self.adapt, "adapt_mass": self.adapt},
-            **{"burn_reject": self.burn_reject, "include_init": self.include_init},
+            step_size=self.step_size,
+            num_leapfrog=self.num_leapfrog,
+            num_warmup=self.num_warmup,
+            num_draws=self.num_draws,
+            thin=self.thin,
+            target_acceptance=self.target_acceptance,
+            adapt_step=self.adapt,
+            adapt_mass=self.adapt,
+            burn_reject=self.burn_reject,
+            include_init=self.include_init,
         )
 
     def fit_settings(self) -> densities.GMMSettings | densities.FlowSettings:
@@ -165,9 +166,11 @@ class SequentialHMC:
                 return densities.published_flow(kind=self.density)
             return densities.FlowSettings(kind=self.density, holdout=self.holdout)
         return densities.GMMSettings(
-            **{"covariance": self.covariance, "regularisation": self.regularisation, "holdout": self.holdout},
-            **{"max_components": 1 if self.density == "gaussian" else self.max_components},
-            **{"final_rows": self.final_rows},
+            covariance=self.covariance,
+            regularisation=self.regularisation,
+            holdout=self.holdout,
+            max_components=1 if self.density == "gaussian" else self.max_components,
+            final_rows=self.final_rows,
         )
 
     def init(self, spec: Spec, seeds: Sequence[int], device: str | torch.device) -> State:

@@ -10,9 +10,11 @@ with fresh context points :math:`X` every step, drawn from what was stored of ea
 images for context and :math:`\mathcal N(0, \text{prior\_var})` for prior. What :math:`q_{t-1}` says of stored points is
 computed once a task.
 
-CifarNet's dropout differs from the authors' in two ways. They draw the masks of :math:`q_{t-1}` anew every step; here a
-stored point keeps one for the task, so that the divergence is not 0 at :math:`q_t = q_{t-1}`. And their draws of the
-last layer have a mask each, where the draws of a step share one here.
+CifarNet differs from the authors' in four ways. It is the paper's, with 2,304 features; all four convolutions of theirs
+are padded, which leaves 4,096. Their masks of :math:`q_{t-1}` belong to places in the batch of context points and stay
+for a task; here they belong to stored points. With neither is the divergence 0 at :math:`q_t = q_{t-1}`. Their draws of
+the last layer have a mask each, where the draws of a step share one here. And their images of one colour have that of a
+pixel (``context.colours``).
 """
 
 from __future__ import annotations
@@ -23,17 +25,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from paper_lib import context, rng, training
 from paper_lib import memory as mem
-from paper_lib.checks import each_within, one_of, within
+from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import output_moments
-from paper_lib.inference.mean_field import MeanField, Sampler, mapped
+from paper_lib.inference.mean_field import MeanField, Sampler, cross_entropy, mapped
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import MLP, NETWORKS, PRECISIONS, Network, build
+from paper_lib.networks import MLP, Network, build
 
 STEPS_A_TAPE = 8
 """Steps whose random numbers are drawn at a time: part of what a seed sees, so the same on every device."""
@@ -118,12 +119,7 @@ class SFSVI:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        one_of("network", self.network, NETWORKS)
-        one_of("precision", self.precision, PRECISIONS)
-        one_of("sampling", self.sampling, ("lrt", "weight"))
-        one_of("average", self.average, ("probabilities", "logits"))
-        one_of("context", self.context, ("pixels", "colours"))
-        one_of("divergence_weight", self.divergence_weight, ("equal", "normalized"))
+        check_choices(self)
         for name in ("epochs", "hidden", "batch_size", "num_samples", "num_samples_predict"):
             each_within(name, getattr(self, name), 1)
         each_within("learning_rate", self.learning_rate, 0, above=True, whole=False)
@@ -257,9 +253,7 @@ class Fit:
                 var = [v.detach()[part].exp().requires_grad_() for v in q.log_var]
                 phi = features(network, mean, x, drop)
                 f = sampler(mean[-len(var) :], var, phi[:, :batch_size], noise[part])[..., mine]
-                labels = y[data][:, None].expand(f.shape[:-1])
-                nll = F.cross_entropy(f.flatten(0, 2), labels.flatten(), reduction="none")
-                losses = [nll.view_as(labels).mean(1).sum(-1)]
+                losses = [cross_entropy(f, y[data]).sum(-1)]
                 if num_context:
                     new = output_moments(mean[-len(var) :], var, phi[:, batch_size:], units)
                     old = fixed

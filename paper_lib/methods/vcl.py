@@ -24,12 +24,11 @@ from functools import partial
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from paper_lib import memory as mem
 from paper_lib import rng, training
-from paper_lib.checks import each_within, one_of, within
+from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import mean_field
 from paper_lib.inference.mean_field import MeanField, Sampler
@@ -94,7 +93,7 @@ class VCL:
         likelihood_start: the first task's means begin at the weights of a network trained by maximum likelihood for as
             many epochs, on all of the task's points.
         likelihood_init: where that network begins: ``uniform`` as ``networks.MLP``, or ``truncated_normal`` with
-            standard deviation 0.1, larger after wide layers, as in Nguyen et al.'s code.
+            standard deviation 0.1, which after wide layers is larger, as in Nguyen et al.'s code.
         restart: every task begins at small random means and ``init_log_var`` (Swaroop et al.) instead of at q_{t-1}
             (Nguyen et al.); the prior is q_{t-1} either way.
         coreset_per_task: points kept of each task; 0 for none.
@@ -122,10 +121,7 @@ class VCL:
     VERSION: ClassVar[int] = 1
 
     def __post_init__(self):
-        one_of("sampling", self.sampling, ("lrt", "weight"))
-        one_of("lrt_noise", self.lrt_noise, ("per_point", "shared"))
-        one_of("likelihood_init", self.likelihood_init, ("uniform", "truncated_normal"))
-        one_of("coreset_selection", self.coreset_selection, ("random", "k_centre"))
+        check_choices(self)
         each_within("epochs", self.epochs, 1)
         each_within("hidden", self.hidden, 1)
         for name in ("batch_size", "num_samples", "num_samples_predict", "coreset_epochs"):
@@ -339,9 +335,8 @@ class Fit:
                 def expected_nll(mean, var, start, part=part, share=share):
                     points = index[part, start : start + at_once]
                     logits = sample(mean, var, scale(x[points]).flatten(2), noise[part], start)
-                    labels = place[y[points]][:, None].expand(logits.shape[:-1])
-                    nll = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none")
-                    return (share[:, start : start + at_once] * nll.view_as(labels).mean(1)).sum(-1)
+                    nll = mean_field.cross_entropy(logits, place[y[points]])
+                    return (share[:, start : start + at_once] * nll).sum(-1)
 
                 terms = [partial(expected_nll, start=start) for start in range(0, index.shape[1], at_once)]
                 at = [mean_field.mapped(lambda p, part=part: p.detach()[part], tree) for tree in (q, prior, gradient)]

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from paper_lib.checks import one_of, within
+from paper_lib.checks import check_choices, within
 
 BINS = 8
 """Pieces of a spline, zuko's default."""
@@ -69,8 +69,7 @@ class FlowSettings:
     max_rows: int = 16_000
 
     def __post_init__(self):
-        one_of("kind", self.kind, ("realnvp", "spline"))
-        one_of("holdout", self.holdout, ("chains", "rows"))
+        check_choices(self)
         within("learning_rate", self.learning_rate, 0, above=True)
         for name in ("num_couplings", "halve_every", "batch_size", "epochs", "patience", "max_rows"):
             if getattr(self, name) is not None:
