@@ -1,4 +1,4 @@
-"""Every number of the book at the paper's scale: the rows of all tables and figures, and the rounds of tuning.
+"""Every number of the book at the paper's scale: the rows of all tables and figures, and the stages of tuning.
 
 A row, a data set and a setting come from ``paper_lib/rows.py`` and the experiments, so what is new there is planned.
 """

@@ -70,9 +70,9 @@ def test_a_trial_is_what_its_command_line_runs_on_validation_data(method, datase
 
 @each_dataset
 @pytest.mark.parametrize("method", ["protocl", "replay", *calibration.BASELINES])
-def test_reported_settings_won_the_final_round(method, dataset):
+def test_reported_settings_won_the_final_stage(method, dataset):
     assert ROWS[f"{method}_calibrated"].settings[dataset] == calibration.best(method, dataset)
-    drawn, final = (calibration.ranking(method, dataset, preset) for preset in ("drawn", "final"))
+    drawn, final = (calibration.ranking(method, dataset, stage) for stage in ("drawn", "final"))
     assert set(drawn.trial[: calibration.FINALISTS]) == set(final.trial) and set(final.n) == {2}
     assert (final.score.diff().dropna() <= 0).all()
 

@@ -15,7 +15,7 @@ each_method = pytest.mark.parametrize("method", ["protocl", "replay"])
 
 @each_dataset
 @each_method
-def test_reported_settings_won_the_final_round(method, dataset):
+def test_reported_settings_won_the_final_stage(method, dataset):
     stated = {"protocl": PROTOCL, "replay": REPLAY}[method]
     assert stated[dataset] == ROWS[method].settings[dataset] == protocl_tuning.best(method, dataset)
     if method == "protocl":
@@ -26,7 +26,7 @@ def test_reported_settings_won_the_final_round(method, dataset):
 @each_dataset
 @each_method
 def test_all_of_the_budget_was_tried_and_the_best_went_on(method, dataset):
-    ranked = {name: protocl_tuning.ranking(method, dataset, name) for name in protocl_tuning.ROUNDS[method]}
+    ranked = {name: protocl_tuning.ranking(method, dataset, name) for name in protocl_tuning.STAGES[method]}
     for name, table in ranked.items():
         assert sorted(table.trial) == list(protocl_tuning.trials(method, dataset, name))
         assert len(table) == protocl_tuning.TRIALS[name]
@@ -37,23 +37,23 @@ def test_all_of_the_budget_was_tried_and_the_best_went_on(method, dataset):
 
 
 @each_method
-@pytest.mark.parametrize("preset", ["refine", "refine_again"])
-def test_refinements_change_two_settings_of_the_best_so_far(method, preset):
-    rounds = protocl_tuning.ROUNDS[method]
-    before = pd.concat([protocl_tuning.ranking(method, "split_mnist", n) for n in rounds[: rounds.index(preset)]])
+@pytest.mark.parametrize("stage", ["refine", "refine_again"])
+def test_refinements_change_two_settings_of_the_best_so_far(method, stage):
+    stages = protocl_tuning.STAGES[method]
+    before = pd.concat([protocl_tuning.ranking(method, "split_mnist", n) for n in stages[: stages.index(stage)]])
     winner = before.nlargest(1, "score").iloc[0]
-    candidates = protocl_tuning.refined(method, "split_mnist", preset)
+    candidates = protocl_tuning.refined(method, "split_mnist", stage)
     for candidate in candidates:
         changed = {name for name in candidate if candidate[name] != winner[name]}
         assert 1 <= len(changed - {"oversample", "evidence_mode"}) <= 2
-    assert len({str(candidate) for candidate in candidates}) == protocl_tuning.TRIALS[preset]
+    assert len({str(candidate) for candidate in candidates}) == protocl_tuning.TRIALS[stage]
 
 
 def test_the_trials_that_compare_the_methods_are_as_many_and_as_long():
     mine, other = ([t["epochs"] for t in protocl_tuning.drawn(m, "fewer_epochs")] for m in ("protocl", "replay"))
     assert sorted(mine) == sorted(other)
-    assert protocl_tuning.ROUNDS["protocl"] == ("paper_epochs", *protocl_tuning.ROUNDS["replay"])
-    assert "paper_epochs" not in protocl_tuning.ROUNDS["replay"]
+    assert protocl_tuning.STAGES["protocl"] == ("paper_epochs", *protocl_tuning.STAGES["replay"])
+    assert "paper_epochs" not in protocl_tuning.STAGES["replay"]
 
 
 @each_dataset
@@ -68,7 +68,7 @@ def test_trials_saw_validation_data_only(dataset):
 @each_dataset
 @each_method
 def test_the_stored_trials_are_those_of_the_rounds_and_each_is_a_change_of_the_reported_row(method, dataset):
-    chosen = [one for name in (*protocl_tuning.ROUNDS[method], "final") for one in known(method, dataset, name)]
+    chosen = [one for name in (*protocl_tuning.STAGES[method], "final") for one in known(method, dataset, name)]
     told = {sweep.jobs(one)[0].changes for one in chosen}
     later = {sweep.jobs(one)[0].changes for one in calibration.known(method, dataset)}
     table = runs.stored(f"{dataset}-validation")
@@ -86,11 +86,11 @@ def known(method, dataset, name):
 
 
 @pytest.mark.parametrize(
-    ("method", "preset"), [("protocl", "paper_epochs"), ("protocl", "fewer_epochs"), ("replay", "fewer_epochs")]
+    ("method", "stage"), [("protocl", "paper_epochs"), ("protocl", "fewer_epochs"), ("replay", "fewer_epochs")]
 )
-def test_every_value_is_tried_about_equally_often_and_no_two_trials_are_near_another(method, preset):
-    drawn = protocl_tuning.drawn(method, preset)
-    grid = protocl_tuning.LENGTHS[preset] | protocl_tuning.SHARED | protocl_tuning.OWN[method]
+def test_every_value_is_tried_about_equally_often_and_no_two_trials_are_near_another(method, stage):
+    drawn = protocl_tuning.drawn(method, stage)
+    grid = protocl_tuning.LENGTHS[stage] | protocl_tuning.SHARED | protocl_tuning.OWN[method]
     keys = [names if isinstance(names, tuple) else (names,) for names in grid]
     columns = [[tuple(settings[name] for name in names) for settings in drawn] for names in keys]
     for column, values in zip(columns, grid.values(), strict=True):

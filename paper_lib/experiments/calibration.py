@@ -30,7 +30,7 @@ from paper_lib.sweep import Selection
 TRIALS = 20
 FINALISTS = 3
 SEEDS = {"drawn": (100,), "final": (101, 102)}
-"""Rounds and their seeds, other than those of the runs that are reported."""
+"""Stages and their seeds, other than those of the runs that are reported."""
 
 POINTS_A_NAT = 5.0
 """What a nat of negative log-likelihood costs: a tenth of one weighs as much as half a point of accuracy."""
@@ -108,7 +108,7 @@ JOINT = {"learning_rate": (3e-4, 1e-3), "epochs": (10, 20), "dropout": (0.0, 0.3
 
 @cache
 def trials(method: str) -> list[dict[str, Any]]:
-    """The settings of the first round, in the order of their trial numbers; the same on every data set."""
+    """The settings of the first stage, in the order of their trial numbers; the same on every data set."""
     if method == "joint":
         return [dict(zip(JOINT, values, strict=True)) for values in product(*JOINT.values())]
     if method in BASELINES:
@@ -125,18 +125,18 @@ def _of(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in (settings | rates).items() if name in ROWS[method].takes}
 
 
-def selections(method: str, dataset: str, preset: str) -> list[Selection]:
-    """One selection a configuration of a round, in the order of their trial numbers."""
-    return list(_numbered(method, dataset, preset).values())
+def selections(method: str, dataset: str, stage: str) -> list[Selection]:
+    """One selection a configuration of a stage, in the order of their trial numbers."""
+    return list(_numbered(method, dataset, stage).values())
 
 
-def _numbered(method: str, dataset: str, preset: str) -> dict[int, Selection]:
+def _numbered(method: str, dataset: str, stage: str) -> dict[int, Selection]:
     numbers = range(len(trials(method)))
-    if preset == "final":
+    if stage == "final":
         numbers = sorted(map(int, ranking(method, dataset, "drawn").trial[:FINALISTS]))
     return {
         trial: Selection(
-            *(dataset, SCENARIO, "paper", "validation", SEEDS[preset]),
+            *(dataset, SCENARIO, "paper", "validation", SEEDS[stage]),
             rows=(method,),
             changes=trials(method)[trial],
         )
@@ -144,19 +144,19 @@ def _numbered(method: str, dataset: str, preset: str) -> dict[int, Selection]:
     }
 
 
-def rounds(method: str) -> tuple[str, ...]:
-    """The rounds of a method; joint training, of few trials that each take long, has one."""
+def stages(method: str) -> tuple[str, ...]:
+    """The stages of a method; joint training, of few trials that each take long, has one."""
     return ("drawn",) if method == "joint" else ("drawn", "final")
 
 
 def known(method: str, dataset: str) -> Iterator[Selection]:
-    """The selections of all rounds that the stored trials of the rounds before them determine."""
-    return determined(rounds(method), partial(selections, method, dataset))
+    """The selections of all stages that the stored trials of the stages before them determine."""
+    return determined(stages(method), partial(selections, method, dataset))
 
 
 @cache
-def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
-    """The stored trials of a method on a data set in a round, best first.
+def ranking(method: str, dataset: str, stage: str) -> pd.DataFrame:
+    """The stored trials of a method on a data set in a stage, best first.
 
     Returns:
         ``trial``, a column a setting, ``final_accuracy`` (P_T) and ``triangle_mean`` in percent, ``nll`` after the last
@@ -165,13 +165,13 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     Raises:
         ValueError: a trial has not been run.
     """
-    table = scored(method, _numbered(method, dataset, preset))
+    table = scored(method, _numbered(method, dataset, stage))
     table["score"] -= POINTS_A_NAT * table.nll
     return table.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
 
 def best(method: str, dataset: str) -> dict[str, Any]:
-    """The settings that won the last round, with what was fixed."""
-    winner = int(ranking(method, dataset, rounds(method)[-1]).trial[0])
+    """The settings that won the last stage, with what was fixed."""
+    winner = int(ranking(method, dataset, stages(method)[-1]).trial[0])
     fixed = ROWS[method].settings if method in BASELINES else MNIST_SIZES
     return {**fixed[dataset], **trials(method)[winner]}

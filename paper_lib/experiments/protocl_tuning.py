@@ -1,7 +1,7 @@
 """The choice of ProtoCL's and replay's settings, on validation data, with one written grid and budget for both.
 
 Configurations are trained on nine tenths of the training data and compared on the last tenth, by the mean of the two
-metrics that are reported, P_T and triangle mean, in rounds:
+metrics that are reported, P_T and triangle mean, in stages:
 
 - ``paper_epochs``: of ProtoCL alone, configurations drawn from its grid by a fixed generator as a maximin Latin
   hypercube (every value is tried about equally often, any two differ in as many settings as can be), for the paper's
@@ -33,7 +33,7 @@ EPOCHS = 50
 TRIALS = {"paper_epochs": 12, "fewer_epochs": 24, "refine": 12, "refine_again": 12}
 FINALISTS = {"fewer": 4, "paper": 2}
 SEEDS = {**dict.fromkeys(TRIALS, (100,)), "final": (101, 102)}
-"""Rounds and their seeds, other than those of the runs that are reported."""
+"""Stages and their seeds, other than those of the runs that are reported."""
 
 SCENARIO = "class_incremental"
 METHODS = ("protocl", "replay")
@@ -66,16 +66,16 @@ LENGTHS: dict[str, dict[Any, tuple[Any, ...]]] = {
     "refine": {"learning_rate": (3e-5, 1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25, EPOCHS)},
     "refine_again": {"learning_rate": (3e-5, 1e-4, 3e-4, 1e-3), "epochs": (3, 6, 12, 25, EPOCHS)},
 }
-"""How far training goes in each round, for the paper's 50 epochs unless it says otherwise."""
+"""How far training goes in each stage, for the paper's 50 epochs unless it says otherwise."""
 
-ROUNDS = {"protocl": tuple(TRIALS), "replay": ("fewer_epochs", "refine", "refine_again")}
-"""The rounds of each method before the final one."""
+STAGES = {"protocl": tuple(TRIALS), "replay": ("fewer_epochs", "refine", "refine_again")}
+"""The stages of each method before the final one."""
 
 
 @cache
-def drawn(method: str, preset: str) -> list[dict[str, Any]]:
-    """The settings of one of the first two rounds, in the order of their trial numbers."""
-    return [{"epochs": EPOCHS} | settings for settings in latin_hypercube(_grid(method, preset), TRIALS[preset], 2301)]
+def drawn(method: str, stage: str) -> list[dict[str, Any]]:
+    """The settings of one of the first two stages, in the order of their trial numbers."""
+    return [{"epochs": EPOCHS} | settings for settings in latin_hypercube(_grid(method, stage), TRIALS[stage], 2301)]
 
 
 def latin_hypercube(grid: Mapping[Any, tuple[Any, ...]], num_trials: int, seed: int) -> list[dict[str, Any]]:
@@ -95,14 +95,14 @@ def latin_hypercube(grid: Mapping[Any, tuple[Any, ...]], num_trials: int, seed: 
 
 
 @cache
-def refined(method: str, dataset: str, preset: str) -> list[dict[str, Any]]:
-    """The settings around the best of the stored rounds before it, in the order of their trial numbers."""
-    before = ROUNDS[method][: ROUNDS[method].index(preset)]
-    generator, grid = np.random.default_rng(1826 + list(TRIALS).index(preset)), _grid(method, preset)
+def refined(method: str, dataset: str, stage: str) -> list[dict[str, Any]]:
+    """The settings around the best of the stored stages before it, in the order of their trial numbers."""
+    before = STAGES[method][: STAGES[method].index(stage)]
+    generator, grid = np.random.default_rng(1826 + list(TRIALS).index(stage)), _grid(method, stage)
     known = {t: settings for name in before for t, settings in trials(method, dataset, name).items()}
     winner = known[int(_best_first([ranking(method, dataset, name) for name in before]).trial[0])]
     around: list[dict[str, Any]] = []
-    while len(around) < TRIALS[preset]:
+    while len(around) < TRIALS[stage]:
         changes = {}
         for i in generator.choice(len(grid), 2, replace=False):
             name = list(grid)[i]
@@ -113,8 +113,8 @@ def refined(method: str, dataset: str, preset: str) -> list[dict[str, Any]]:
     return around
 
 
-def _grid(method: str, preset: str) -> dict[Any, tuple[Any, ...]]:
-    return LENGTHS[preset] | SHARED | OWN[method]
+def _grid(method: str, stage: str) -> dict[Any, tuple[Any, ...]]:
+    return LENGTHS[stage] | SHARED | OWN[method]
 
 
 def flat(values: dict[Any, Any]) -> dict[str, Any]:
@@ -123,44 +123,44 @@ def flat(values: dict[Any, Any]) -> dict[str, Any]:
     return {name: value for names, group in pairs for name, value in zip(names, group, strict=True)}
 
 
-def trials(method: str, dataset: str, preset: str) -> dict[int, dict[str, Any]]:
-    """The settings of a round by trial number; the numbers of a round follow those of the round before."""
-    if preset == "final":
-        known = {t: settings for name in ROUNDS[method] for t, settings in trials(method, dataset, name).items()}
+def trials(method: str, dataset: str, stage: str) -> dict[int, dict[str, Any]]:
+    """The settings of a stage by trial number; the numbers of a stage follow those of the stage before."""
+    if stage == "final":
+        known = {t: settings for name in STAGES[method] for t, settings in trials(method, dataset, name).items()}
         ranked = tried(method, dataset)
         fewer, paper = (ranked.trial[ranked.epochs < EPOCHS], ranked.trial[ranked.epochs == EPOCHS])
         best = [*fewer[: FINALISTS["fewer"]], *paper[: FINALISTS["paper"]]]
         return {int(t): known[int(t)] for t in sorted(best)}
-    start = sum(n for name, n in TRIALS.items() if list(TRIALS).index(name) < list(TRIALS).index(preset))
-    chosen = refined(method, dataset, preset) if preset.startswith("refine") else drawn(method, preset)
+    start = sum(n for name, n in TRIALS.items() if list(TRIALS).index(name) < list(TRIALS).index(stage))
+    chosen = refined(method, dataset, stage) if stage.startswith("refine") else drawn(method, stage)
     return dict(enumerate(chosen, start))
 
 
-def selections(method: str, dataset: str, preset: str) -> list[Selection]:
-    """One selection a configuration of a round, in the order of their trial numbers."""
+def selections(method: str, dataset: str, stage: str) -> list[Selection]:
+    """One selection a configuration of a stage, in the order of their trial numbers."""
     return [
-        Selection(dataset, SCENARIO, "paper", "validation", SEEDS[preset], rows=(method,), changes=settings)
-        for settings in trials(method, dataset, preset).values()
+        Selection(dataset, SCENARIO, "paper", "validation", SEEDS[stage], rows=(method,), changes=settings)
+        for settings in trials(method, dataset, stage).values()
     ]
 
 
 def known(method: str, dataset: str) -> Iterator[Selection]:
-    """The selections of all rounds that the stored trials of the rounds before them determine."""
-    return determined((*ROUNDS[method], "final"), partial(selections, method, dataset))
+    """The selections of all stages that the stored trials of the stages before them determine."""
+    return determined((*STAGES[method], "final"), partial(selections, method, dataset))
 
 
-def determined(presets: Iterable[str], selections: Callable[[str], list[Selection]]) -> Iterator[Selection]:
-    """The selections of rounds, one after the other, until one needs stored trials that are not there."""
-    for preset in presets:
+def determined(stages: Iterable[str], selections: Callable[[str], list[Selection]]) -> Iterator[Selection]:
+    """The selections of stages, one after the other, until one needs stored trials that are not there."""
+    for stage in stages:
         try:
-            yield from selections(preset)
-        except ValueError:  # a round before it has not been run
+            yield from selections(stage)
+        except ValueError:  # a stage before it has not been run
             return
 
 
 @cache
-def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
-    """The stored trials of a method on a data set in a round with their settings, best first.
+def ranking(method: str, dataset: str, stage: str) -> pd.DataFrame:
+    """The stored trials of a method on a data set in a stage with their settings, best first.
 
     Returns:
         ``trial``, a column a setting, then ``final_accuracy`` (P_T), ``triangle_mean``, their mean ``score`` in percent
@@ -169,7 +169,7 @@ def ranking(method: str, dataset: str, preset: str) -> pd.DataFrame:
     Raises:
         ValueError: a trial has not been run.
     """
-    chosen = dict(zip(trials(method, dataset, preset), selections(method, dataset, preset), strict=True))
+    chosen = dict(zip(trials(method, dataset, stage), selections(method, dataset, stage), strict=True))
     return _best_first([scored(method, chosen).drop(columns="nll")])
 
 
@@ -205,8 +205,8 @@ def _best_first(rankings: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def tried(method: str, dataset: str) -> pd.DataFrame:
-    """All stored trials of a method on a data set before the final round, as ``ranking`` gives them."""
-    return _best_first([ranking(method, dataset, name) for name in ROUNDS[method]])
+    """All stored trials of a method on a data set before the final stage, as ``ranking`` gives them."""
+    return _best_first([ranking(method, dataset, name) for name in STAGES[method]])
 
 
 def by_title() -> dict[str, dict[str, pd.DataFrame]]:
@@ -215,7 +215,7 @@ def by_title() -> dict[str, dict[str, pd.DataFrame]]:
 
 
 def best(method: str, dataset: str, epochs: int | None = None) -> dict[str, Any]:
-    """The settings that won the final round, with what was fixed; of all, or of those with so many epochs."""
+    """The settings that won the final stage, with what was fixed; of all, or of those with so many epochs."""
     ranked = ranking(method, dataset, "final")
     winner = int(ranked.trial[0] if epochs is None else ranked.trial[ranked.epochs == epochs].iloc[0])
     return MNIST_SIZES[dataset] | trials(method, dataset, "final")[winner]
