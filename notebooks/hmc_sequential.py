@@ -89,7 +89,7 @@ hmc_draws.walk(selection)
 # %% tags=["hide-input"]
 stored = hmc_sequential.stored("toy_pan")
 shown, more = hmc_sequential.shown(stored)
-Table(shown, more=more, source=tables.source(stored))
+Table(shown, more=more, source=hmc_sequential.source("toy_pan"))
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Figure 3 from the stored runs. Compare each curve with joint HMC, and joint HMC with the grey line. A label in brackets says what to distrust: tasks not learned, densities that failed on the others, and how many chains converged.", "name": "fig-hmc-stored"}, "image": {"alt": "Average accuracy over the tasks so far against tasks learned on Pan et al.'s toy set, mean and standard deviation over seeds: the stored rows of HMC, SGD with one head, VCL with one head and with a head a task, with the accuracy of the best classifier as a grey line."}}
 figure_rows = {row: curve for row, curve in tables.curves(stored).items() if row in hmc_sequential.FIGURE}

@@ -398,7 +398,7 @@ def _hmc() -> list[Claim]:
             says="HMC is not much better than VCL with one head",
             chapter="hmc_sequential",
             judge=hmc.judge_one_head,
-            needs=tuple(paper_scale(d, "hmc", "vcl_single_head") for d in TOYS),
+            needs=tuple(paper_scale(d, "hmc", "vcl_single_head", **hmc.SAME_POINTS[d]) for d in TOYS),
         ),
         Claim(
             name="heads",
@@ -406,7 +406,7 @@ def _hmc() -> list[Claim]:
             says="heads keep what was learned, and not the propagated posterior",
             chapter="hmc_sequential",
             judge=hmc.judge_heads,
-            needs=tuple(paper_scale(d, *hmc.WITH_HEADS) for d in TOYS),
+            needs=tuple(paper_scale(d, *hmc.WITH_HEADS, **hmc.SAME_POINTS[d]) for d in TOYS),
         ),
         Claim(
             name="source of error",
@@ -439,7 +439,7 @@ def _hmc_appendices() -> list[Claim]:
     from paper_lib.experiments import hmc_sequential as hmc
 
     circle, chapter = "toy_gaussians", "hmc_diagnostics"
-    needs = (paper_scale(circle, "hmc", "hmc_joint", "vcl_multi_head"),)
+    needs = (paper_scale(circle, "hmc", "hmc_joint", "vcl_multi_head", **hmc.SAME_POINTS[circle]),)
     both = tuple(paper_scale(dataset, "hmc") for dataset in TOYS)
     draws = "draws of every fitted GMM are as accurate on the current task as HMC's"
     modes = "every fitted GMM has several modes"

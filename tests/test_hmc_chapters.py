@@ -16,7 +16,7 @@ import torch
 from bs4 import BeautifulSoup
 from papermill.inspection import _infer_parameters
 
-from paper_lib import interactive_chain, plots_sampling, runs, sweep, tables
+from paper_lib import interactive_chain, paper, plots_sampling, runs, sweep, tables
 from paper_lib.checks import ParameterError
 from paper_lib.data.stream import make_stream
 from paper_lib.experiments import hmc_diagnostics, hmc_draws, hmc_sequential, toy_gaussians, why_hmc_forgets
@@ -40,6 +40,9 @@ def small(tmp_path, monkeypatch):
                 monkeypatch.setitem(settings, name, value)
             monkeypatch.setitem(settings, "final_rows" if row == "hmc_as_published" else "thin", 20)
             monkeypatch.setitem(settings, "thin", 1)
+
+
+ROWS_SHOWN = tuple(name for name in ROWS if name in (*hmc_sequential.SAMPLED, *hmc_sequential.BESIDE))
 
 
 # --- what is judged
@@ -504,10 +507,11 @@ def test_every_change_is_told_in_one_group_but_for_those_that_the_prose_names():
 
 
 @pytest.mark.parametrize("dataset", hmc_sequential.TOYS)
-def test_where_vcl_learns_from_more_points_than_hmc_the_comparison_says_so(dataset):
-    def points(row):
-        (job,) = sweep.jobs(Selection(dataset, preset="paper", rows=(row,)))
-        return sum(len(task.y) for task in make_stream(**job.stream).train)
-
-    times = points("vcl_multi_head") / points("hmc")
-    assert times == (10 if dataset in hmc_sequential.MORE_POINTS else 1)
+def test_hmc_and_what_is_shown_beside_it_learn_from_as_many_points(dataset):
+    command, _ = hmc_sequential.source(dataset).splitlines()
+    shown = sweep.jobs(Selection(dataset, None, "paper", changes=hmc_sequential.SAME_POINTS[dataset], rows=ROWS_SHOWN))
+    assert {sum(len(task.y) for task in make_stream(**job.stream).train) for job in shown} == {5 * 2 * 80}
+    assert set(hmc_sequential.stored(dataset)["row"]) <= set(ROWS_SHOWN) and ",".join(ROWS_SHOWN) in command
+    held = [claim for claim in paper.claims() if "hmc" in {row for one in claim.needs for row in one.rows}]
+    of_claims = [job for claim in held for one in claim.needs for job in sweep.jobs(one) if one.dataset == dataset]
+    assert {sum(len(task.y) for task in make_stream(**job.stream).train) for job in of_claims} == {5 * 2 * 80}

@@ -3,7 +3,7 @@
 A row samples each task under the density fitted to the last one's draws; two controls have all data so far instead
 (``hmc_exact``, which goes on from the last draws, and ``hmc_joint``, which begins afresh). What a density loses is told
 apart from what the recursion loses: a density *counts* if its draws are as accurate on the task just learned as HMC's
-(``inference.density.judge``); where it does not, the run says nothing about sequential Bayes. Nor does a density whose
+(``inference.density.passes``); where it does not, the run says nothing about sequential Bayes. Nor does a density whose
 draws agree with HMC's on a task that HMC has not learned: such tasks are left out of the count.
 """
 
@@ -50,14 +50,24 @@ MUCH = 5.0
 """Points from which on a gain is noticeable."""
 LEARNED = 75.0
 """Percent of points that HMC's draws must have right for a task to be learned, half way from chance to all."""
-MORE_POINTS = {"toy_gaussians": " (VCL has ten times the points)"}
-"""What a comparison of HMC with VCL has to say of a data set."""
+SAME_POINTS = {"toy_pan": {}, "toy_gaussians": {"toy_points": 80}}
+"""With these changes the rows beside HMC, too, learn from 80 points a blob; on Pan et al.'s set they do so anyway."""
 FAILED, NOT_LEARNED = "density failed", "tasks not learned"
 
 
 def stored(dataset: str) -> pd.DataFrame:
     """The stored runs at the paper's scale, of HMC and of what is shown beside it."""
-    return sweep.stored_at_paper_scale(dataset, (*SAMPLED, *BESIDE))
+    return sweep.stored(selection(dataset))
+
+
+def source(dataset: str) -> str:
+    """What recomputes ``stored``, as a chapter says it below its table."""
+    return f"`{tables.command(selection(dataset))}`\n{tables.provenance_in_words(stored(dataset))}"
+
+
+def _shown(dataset: str) -> Selection:
+    rows = tuple(name for name in ROWS if name in (*SAMPLED, *BESIDE))
+    return paper.paper_scale(dataset, *rows, **SAME_POINTS[dataset])
 
 
 def bayes_accuracy(dataset: str) -> float:
@@ -270,8 +280,7 @@ def judge_figure(table: pd.DataFrame, row: str = "hmc") -> Judgement:
     hmc, vcl, words = _mean(table, row), _mean(table, "vcl_multi_head"), verdict(table, row)
     count = tables.by_task(table[table["row"] == row], "num_components").value
     of = " (one component in every fit)" if len(count) and (count == 1).all() else ""
-    more = MORE_POINTS.get(str(table["dataset"].iloc[0]), "")
-    ours = f"{paper.label(row)} {hmc:.1f} %{of}, VCL a head a task {vcl:.1f} %{more}; {words}"
+    ours = f"{paper.label(row)} {hmc:.1f} %{of}, VCL a head a task {vcl:.1f} %; {words}"
     if few := _few(table, (row, "vcl_multi_head")):
         return Judgement("open", ours + few)
     if hmc >= vcl:
@@ -334,7 +343,7 @@ def judge_one_head(table: pd.DataFrame) -> Judgement:
     for dataset, part in table.groupby("dataset", observed=True):
         gains[dataset] = tables.paired(part, "hmc", "vcl_single_head")
         failed += [words] if (words := failure(part[part["row"] == "hmc"])) else []
-    words = "; ".join(f"{paper.LABELS[d]}: {paper.interval(gain)}{MORE_POINTS.get(d, '')}" for d, gain in gains.items())
+    words = "; ".join(f"{paper.LABELS[d]}: {paper.interval(gain)}" for d, gain in gains.items())
     ours = f"HMC with a GMM over VCL, points (95 %): {words}" + f"; {failed[0]}" * bool(failed)
     if max(gain.upper for gain in gains.values()) > MUCH:
         return Judgement("not reproduced", ours)
