@@ -3,8 +3,11 @@
 A row, a data set and a setting come from ``paper_lib/rows.py`` and the experiments, so what is new there is planned.
 """
 
+from dataclasses import replace
+
 from paper_lib.experiments import (
     calibration,
+    hmc_sequential,
     protocl_memory,
     protocl_tuning,
     release_audit,
@@ -35,6 +38,7 @@ SELECTIONS = [
     *REDUCED,
     *DROPPING,
     *FEW_PASSES,
+    replace(hmc_sequential.selection("toy_gaussians"), rows=hmc_sequential.BESIDE),
     *why_hmc_forgets.selections(),
     *map(flow_selection, FLOWS),
     FOLDS,

@@ -42,9 +42,6 @@ def small(tmp_path, monkeypatch):
             monkeypatch.setitem(settings, "thin", 1)
 
 
-ROWS_SHOWN = tuple(name for name in ROWS if name in (*hmc_sequential.SAMPLED, *hmc_sequential.BESIDE))
-
-
 # --- what is judged
 
 
@@ -509,9 +506,10 @@ def test_every_change_is_told_in_one_group_but_for_those_that_the_prose_names():
 @pytest.mark.parametrize("dataset", hmc_sequential.TOYS)
 def test_hmc_and_what_is_shown_beside_it_learn_from_as_many_points(dataset):
     command, _ = hmc_sequential.source(dataset).splitlines()
-    shown = sweep.jobs(Selection(dataset, None, "paper", changes=hmc_sequential.SAME_POINTS[dataset], rows=ROWS_SHOWN))
+    shown = sweep.jobs(hmc_sequential.selection(dataset))
     assert {sum(len(task.y) for task in make_stream(**job.stream).train) for job in shown} == {5 * 2 * 80}
-    assert set(hmc_sequential.stored(dataset)["row"]) <= set(ROWS_SHOWN) and ",".join(ROWS_SHOWN) in command
+    assert {*hmc_sequential.SAMPLED, *hmc_sequential.BESIDE} == {job.row for job in shown}
+    assert f"rows={','.join(job.row for job in shown)}" in command
     held = [claim for claim in paper.claims() if "hmc" in {row for one in claim.needs for row in one.rows}]
     of_claims = [job for claim in held for one in claim.needs for job in sweep.jobs(one) if one.dataset == dataset]
     assert {sum(len(task.y) for task in make_stream(**job.stream).train) for job in of_claims} == {5 * 2 * 80}

@@ -65,7 +65,8 @@ def source(dataset: str) -> str:
     return f"`{tables.command(selection(dataset))}`\n{tables.provenance_in_words(stored(dataset))}"
 
 
-def _shown(dataset: str) -> Selection:
+def selection(dataset: str) -> Selection:
+    """HMC's rows and those shown beside them, at the paper's scale and with as many points."""
     rows = tuple(name for name in ROWS if name in (*SAMPLED, *BESIDE))
     return paper.paper_scale(dataset, *rows, **SAME_POINTS[dataset])
 
