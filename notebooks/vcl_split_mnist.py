@@ -120,10 +120,11 @@ Table(
 # seeds here.
 #
 # **Toy sets: VCL ends above SGD, and far below joint training.** With one head it gains
-# {glue:text}`toy_pan_one_head:.1f` points on Pan's set and {glue:text}`toy_gaussians_one_head:.1f` on the circle. Joint
-# training ends {glue:text}`toy_pan_joint_over_vcl:.0f` and {glue:text}`toy_gaussians_joint_over_vcl:.0f` points above VCL.
-# Settings were chosen on validation data for VCL and not for SGD, so the gain may be smaller than shown. With a head a
-# task VCL leads SGD there by {glue:text}`toy_pan_heads_lead:.0f` and {glue:text}`toy_gaussians_heads_lead:.0f` points.
+# {glue:text}`toy_pan_one_head:.1f` points on Pan's set and {glue:text}`toy_gaussians_one_head:.1f` on the circle (800
+# points a blob). Joint training ends {glue:text}`toy_pan_joint_over_vcl:.0f` and
+# {glue:text}`toy_gaussians_joint_over_vcl:.0f` points above VCL. Settings were chosen on validation data for VCL and
+# not for SGD, so the gain may be smaller than shown. With a head a task VCL leads SGD there by
+# {glue:text}`toy_pan_heads_lead:.0f` and {glue:text}`toy_gaussians_heads_lead:.0f` points.
 #
 # **Not tested.** What full batches, larger first weights and VCL's longer first task contribute to the result of 100 steps
 # has not been taken apart. Class-incremental runs of VCL stand in {doc}`/notebooks/class_incremental`.
