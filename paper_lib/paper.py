@@ -58,7 +58,7 @@ def paper_scale(dataset: str, *rows: str, scenario: str | None = None, seeds: in
 REDUCED = tuple(
     paper_scale(dataset, *rows, scenario="class_incremental", seeds=seeds, **changes)
     for dataset, rows, seeds, changes in (
-        *((d, ("protocl", "replay", "joint"), 1, {"epochs": 10}) for d in CIFARS),
+        *((d, ("protocl", "protocl_calibrated", "replay", "joint"), 1, {"epochs": 10}) for d in CIFARS),
         ("split_cifar10", ("fromp",), 1, {"epochs": 10}),
         ("split_cifar10", ("sfsvi",), 1, {"epochs": (25, *[6] * 4)}),
         ("split_cifar100", ("sfsvi",), 1, {"epochs": (25, *[6] * 9)}),
