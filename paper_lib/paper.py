@@ -98,7 +98,14 @@ def label(row: str) -> str:
 def printed(dataset: str) -> list[Printed]:
     """The numbers that the paper prints on a data set, once for each row of ours that stands for them."""
     own = [p for p in PRINTED if p.dataset == dataset]
-    return own + [p._replace(row=variant) for p in own for variant in VARIANTS.get(p.row, ())]
+    return own + [p._replace(row=variant) for p in own for variant in _variants(p)]
+
+
+def _variants(p: Printed) -> list[str]:
+    """Rows other than its own that stand for a printed number, with settings of their own on its data set."""
+    there = [name for name in VARIANTS.get(p.row, ()) if p.dataset in ROWS[name].settings]
+    plain = ROWS[p.row].build(p.dataset, "paper", {})
+    return [name for name in there if ROWS[name].build(p.dataset, "paper", {}) != plain]
 
 
 def verdict(name: str) -> str:
@@ -124,7 +131,7 @@ def standing_in(dataset: str, rows: Collection[str]) -> list[Selection]:
 
 def _number(p: Printed) -> Claim:
     """A printed number, judged by the rows that stand for it: by the best verdict that one of them earns."""
-    rows = [name for name in (p.row, *VARIANTS.get(p.row, ())) if p.dataset in ROWS[name].settings]
+    rows = [p.row, *_variants(p)]
 
     def judge(table: pd.DataFrame) -> Judgement:
         lines = tables.comparison(table, printed(p.dataset), rows)

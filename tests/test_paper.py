@@ -82,6 +82,11 @@ def test_every_printed_row_and_data_set_has_a_name():
     mine = {p.row: p.value for p in paper.printed("split_mnist")}
     assert mine["protocl_as_published"] == mine["protocl_paper_epochs"] == mine["protocl"] == 93.73
     assert mine["protocl_no_memory"] == mine["protocl_no_memory_paper_epochs"] == 33.25
+    # where a variant has no settings of its own, it stands for nothing
+    of_protocl = {
+        d: {p.row for p in paper.printed(d) if p.row.startswith("protocl")} for d in ("split_cifar10", "split_cifar100")
+    }
+    assert of_protocl == {"split_cifar10": {"protocl", "protocl_as_published"}, "split_cifar100": {"protocl"}}
 
 
 def test_every_statement_has_a_chapter():

@@ -70,8 +70,12 @@ def stored(dataset: str) -> pd.DataFrame:
 
 
 def comparison(dataset: str) -> pd.DataFrame:
-    """A column of Table 1 or 2 beside the stored runs: see ``tables.comparison``."""
-    return tables.comparison(stored(dataset), paper.printed(dataset), ROWS)
+    """A column of Table 1 or 2 beside the stored runs: see ``tables.comparison``; short runs of any row say so."""
+    table = stored(dataset)
+    found = tables.comparison(table, paper.printed(dataset), ROWS)
+    short = table.groupby("row", observed=True)["changes"].first().reindex(found.index).fillna("")
+    found["words"] = found["words"].where((found["words"] != "") | (short == ""), "reduced: " + short)
+    return found
 
 
 def shown_settings(dataset: str) -> pd.DataFrame:
