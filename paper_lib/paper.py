@@ -62,7 +62,11 @@ REDUCED = tuple(
         ("split_cifar10", ("fromp",), 1, {"epochs": 10}),
         ("split_cifar10", ("sfsvi",), 1, {"epochs": (25, *[6] * 4)}),
         ("split_cifar100", ("sfsvi",), 1, {"epochs": (25, *[6] * 9)}),
-        *((d, ("hibnn",), 10, {"epochs": 100, "learning_rate": 1e-2, "decay": 0.248}) for d in MNISTS),
+        *(
+            (d, (row,), seeds, {"epochs": 100, "learning_rate": 1e-2, "decay": 0.248})
+            for row, seeds in (("hibnn", 10), ("hibnn_as_published", 3))
+            for d in MNISTS
+        ),
     )
 )
 """What stands in for a row as long as it has no runs in full.
