@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from paper_lib import metrics, paper, sweep, tables
-from paper_lib.experiments import vcl_split_mnist
+from paper_lib.experiments import release_audit, vcl_split_mnist
 from paper_lib.rows import CIFARS, MNISTS, shown_in
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, Printed, holds
@@ -130,6 +130,7 @@ def numbers() -> dict[str, float | str]:
     for dataset, short in (("split_mnist", "_short"), ("split_fmnist", "_short_fmnist")):
         reduced = [one for one in paper.REDUCED if one.dataset == dataset and "hibnn" in one.rows]
         cited |= tables.numbers(sweep.stored(reduced), ("hibnn",), short)
+    cited |= release_audit.head_numbers()
     of_two = sweep.stored(DROPPING)
     for on, name in ((True, "with"), (False, "without")):
         found = _learned_with_dropout(of_two).get(on, pd.Series([np.nan]))
