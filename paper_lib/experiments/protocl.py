@@ -113,6 +113,7 @@ def _beside(difference: float) -> str:
 NEEDS = tuple(paper.paper_scale(d, *LIVE.rows, scenario=SCENARIO) for d in MNISTS)
 PUBLISHED = ("protocl_paper_epochs", "protocl_as_published")
 CALIBRATED = ("protocl_calibrated", "replay_calibrated")
+FORGETFUL = "protocl_no_memory_paper_epochs"
 
 
 def _replay_wins(table: pd.DataFrame) -> Judgement:
@@ -155,8 +156,8 @@ def _by_the_score(table: pd.DataFrame) -> Judgement:
 
 
 def _no_memory(table: pd.DataFrame) -> Judgement:
-    final = tables.by_seed(table)["protocl_no_memory"].mean()
-    triangle = tables.by_seed(table, "triangle_mean")["protocl_no_memory"].mean()
+    final = tables.by_seed(table)[FORGETFUL].mean()
+    triangle = tables.by_seed(table, "triangle_mean")[FORGETFUL].mean()
     return holds(
         final < 20.5 and abs(triangle - 33.25) < 1, f"final accuracy {final:.1f}, triangle mean {triangle:.2f} %"
     )
@@ -226,7 +227,7 @@ CLAIMS = tuple(
         (
             "Without memory nothing is remembered, and the triangle mean is near the printed 33.25.",
             _no_memory,
-            (replace(NEEDS[0], rows=("protocl_no_memory",)),),
+            (replace(NEEDS[0], rows=(FORGETFUL,)),),
         ),
         (
             "Read as a standard error, that ± is met by the triangle means of these and of tuned ProtoCL alone.",
