@@ -179,12 +179,12 @@ for name in ("split_cifar10", "split_cifar100", "split_cifar10_100"):
 #
 # **HIBNN is far below its printed number on Split-MNIST, and one seed trained longer is no nearer.** The network is
 # that of its code, one layer of 100. With the code's 1,000 epochs one seed of Split-MNIST ends at
-# {glue:text}`final_hibnn:.1f` %. Ten seeds of 100 epochs, at ten times the learning rate, end at
-# {glue:text}`final_hibnn_short:.1f` % there and at {glue:text}`final_hibnn_short_fmnist:.1f` % on Split-FMNIST. The
-# paper prints 85.50 ± 3.20 and 43.70 ± 20.21. One seed, or a tenth of the epochs, carries no verdict. Its objective is
-# not the code's, which adds a term for the masks on units (`paper_lib/methods/hibnn.py`). HIBNN has a head a task and
-# must choose one. Here it chooses for each test point. Its code chooses once for all test points of a task, and so
-# tells that they share one: by its rule the ten seeds end at {glue:text}`head_code_split_mnist` and
+# {glue:text}`final_hibnn:.1f` %. With 100 epochs (n = {glue:text}`heads_split_mnist`), at ten times the learning rate,
+# it ends at {glue:text}`final_hibnn_short:.1f` % there and at {glue:text}`final_hibnn_short_fmnist:.1f` % on Split-FMNIST.
+# The paper prints 85.50 ± 3.20 and 43.70 ± 20.21. One seed, or a tenth of the epochs, carries no verdict. Its objective
+# is not the code's, which adds a term for the masks on units (`paper_lib/methods/hibnn.py`). HIBNN has a head a task
+# and must choose one. Here it chooses for each test point. Its code chooses once for all test points of a task, and so
+# uses that they share one. By its rule the same seeds end at {glue:text}`head_code_split_mnist` and
 # {glue:text}`head_code_split_fmnist` ({doc}`/notebooks/release_audit`). Two layers of 200 at the code's rate were tried
 # first, on one seed of Split-MNIST whose test score was seen; their objective was far from rest. The rate was then
 # chosen by that objective.
@@ -200,8 +200,7 @@ for name in ("split_cifar10", "split_cifar100", "split_cifar10_100"):
 # **How these runs were set.** ProtoCL and replay have the paper's 80 epochs, ProtoCL as published 50, S-FSVI those of
 # its authors' runs with a head a task (200, then 50), as the paper gives none, and FROMP an eighth of its authors'.
 # S-FSVI's and FROMP's batches are theirs too. Networks of ProtoCL, replay and S-FSVI ran in bfloat16, FROMP's in
-# float32. S-FSVI's network, dropout and made-up
-# images are not quite its authors' (`paper_lib/methods/sfsvi.py`).
+# float32. S-FSVI's network, dropout and images for context are not quite its authors' (`paper_lib/methods/sfsvi.py`).
 #
 # **FROMP learns nothing after its first task there, and dropout has a part in it.** Just after learning them it has at
 # most {glue:text}`fromp_later_cifar10:.1f` % of tasks 2 to 5. Its code drops units on the points of the current task

@@ -147,8 +147,9 @@ Table(tables.verdicts(protocl.CLAIMS), more=protocl.shown_targets(), summary="ta
 # validation split. Partial batches of the test set are scored too. The points left out of training are not those of the
 # release's fixed split. And the release's seeding for each task is not repeated.
 #
-# **Not tested.** Which change of calibration matters; whether replay's lead by score on Split-MNIST is chance. Another
-# kind of processor moves a seed's final accuracy by up to half a point. CIFAR streams stand in
+# **Not tested.** Which change of calibration matters; whether replay's lead by score on Split-MNIST is chance.
+#
+# **Elsewhere.** Another kind of processor moves a seed's final accuracy by up to half a point. CIFAR streams stand in
 # {doc}`/notebooks/class_incremental`, other sizes of the memory in {doc}`/notebooks/protocl_memory`.
 #
 # ## How the settings were chosen

@@ -12,7 +12,7 @@
 # :::{admonition} Answer
 # :class: tip
 # **The paper:** "all classes are roughly equally likely" at the end, "as we have trained on equal amounts of all classes" (Figure A8, Split-MNIST).\
-# **Here:** the likeliest class is {glue:text}`ratio_published` times as likely as the least likely one as published, and {glue:text}`ratio_corrected` times as corrected (10 seeds).\
+# **Here:** as published the likeliest class is {glue:text}`ratio_published` times as likely as the least likely one; as corrected, {glue:text}`ratio_corrected` times (10 seeds).\
 # **Verdict:** {glue:text}`verdict`. With memory mixed in as Algorithm 1 prints it, the ratio is {glue:text}`ratio_union`.
 # :::
 #

@@ -12,7 +12,7 @@
 # :::{admonition} Answer
 # :class: tip
 # **The paper:** describes ProtoCL in words that its released code does not follow everywhere.\
-# **Here:** nine choices in training and prediction and two in evaluation are tested one by one. On Split-MNIST (3 seeds) "{glue:text}`worst`", as in the text, moves the final accuracy by {glue:text}`worst_change:+.1f` points; of the code's choices "{glue:text}`worst_code`" costs most ({glue:text}`worst_code_change:+.1f`).\
+# **Here:** {glue:text}`num_choices` choices in training and prediction and two in evaluation are tested one by one. On Split-MNIST (3 seeds) "{glue:text}`worst`", as in the text, moves the final accuracy by {glue:text}`worst_change:+.1f` points; of the code's choices "{glue:text}`worst_code`" costs most ({glue:text}`worst_code_change:+.1f`).\
 # **Verdict:** no single choice of the code brings the final accuracy to the printed 93.73. HIBNN's code chooses a head with knowledge that a class-incremental learner does not have.
 # :::
 #
@@ -135,14 +135,14 @@ Table(
 # taken in at the end. The posterior has counted every training point once an epoch, so test labels are a small share of
 # what it knows. Fewer epochs make the share larger.
 #
-# **One head for a whole test set raises the accuracy** (10 seeds, 100 of 1,000 epochs). Chosen for a whole task at
-# once, a head is right or wrong for all of its points. Chosen for each point, it is right for fewer than half of the
-# points, on all three data sets. On Split-MNIST HIBNN ends at {glue:text}`head_task_split_mnist` with a head for a
-# group and at {glue:text}`head_point_split_mnist` with one for a point, on Split-FMNIST at
-# {glue:text}`head_task_split_fmnist` and {glue:text}`head_point_split_fmnist`, by the predictive entropy that the paper
-# names. By the expected entropy, which its code has, it is {glue:text}`head_code_split_mnist` and
-# {glue:text}`head_code_split_fmnist` with a head for a group. The paper marks HIBNN's row with a star and says that
-# predictive entropy is used; it does not say that the test points come in groups.
+# **One head for a whole test set raises the accuracy** (n = {glue:text}`heads_split_mnist`, 100 of 1,000 epochs).
+# Chosen for a whole task at once, a head is right or wrong for all of its points. Chosen for each point, it is right
+# for fewer than half of the points, on all three data sets. On Split-MNIST HIBNN ends at
+# {glue:text}`head_task_split_mnist` with a head for a group and at {glue:text}`head_point_split_mnist` with one for a
+# point, on Split-FMNIST at {glue:text}`head_task_split_fmnist` and {glue:text}`head_point_split_fmnist`, by the
+# predictive entropy that the paper names. By the expected entropy, which its code has, it is
+# {glue:text}`head_code_split_mnist` and {glue:text}`head_code_split_fmnist` with a head for a group. The paper marks
+# HIBNN's row with a star and says that predictive entropy is used; it does not say that the test points come in groups.
 #
 # **Not tested.** Other combinations of choices; what the release's dropout of 0.1 costs; training on between
 # evaluations that take in test labels.

@@ -71,9 +71,9 @@ hmc_draws.walk(selection)
 # %% [markdown]
 # ## At the paper's scale
 #
-# The rows are those of {doc}`/notebooks/hmc_sequential`, all with 80 points a blob. VCL's settings were chosen with
-# 800. A seed of joint training that does not fit all blobs lowers its mean below joint HMC. When a
-# {term}`fitted density counts`, and what the verdicts mean, is as in that chapter.
+# The rows are those of {doc}`/notebooks/hmc_sequential`, all with 80 points a blob; VCL's settings were chosen with
+# 800 points. A seed of joint training that does not fit all blobs lowers its mean below joint HMC. When a
+# {term}`fitted density counts`, and what the verdicts mean, are explained in that chapter.
 
 # %% tags=["hide-input"]
 stored = hmc_sequential.stored("toy_gaussians")

@@ -67,8 +67,8 @@ plots.factors(why_hmc_forgets.run(selection), why_hmc_forgets.MEANING)
 # ## At the paper's scale
 #
 # Pan et al.'s set, 80 points a blob, 20 chains, five tasks, three seeds (ten as published). When a
-# {term}`fitted density counts`, and what the verdicts mean, is as in {doc}`/notebooks/hmc_sequential`. Neither "tasks
-# not learned" nor "density failed" is called forgetting. What fits nothing keeps the data of all tasks.
+# {term}`fitted density counts`, and what the verdicts mean, are explained in {doc}`/notebooks/hmc_sequential`. Neither
+# "tasks not learned" nor "density failed" is called forgetting. What fits nothing keeps the data of all tasks.
 
 # %% tags=["hide-input"]
 found = why_hmc_forgets.stored()

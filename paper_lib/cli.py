@@ -320,11 +320,12 @@ def _sweep(options: argparse.Namespace) -> int:
     if options.dry_run:
         left = [(piece, piece.seconds()) for piece in pieces if not plan.stamp(piece).exists()]
         for piece, seconds in left:
-            print(f"{plan.in_words(seconds):>12}  {piece.command}")
+            print(f"{plan.in_words(seconds):>17}  {piece.command}")
         known = [seconds for _, seconds in left if seconds is not None]
-        unknown = f", and {len(left) - len(known)} that nobody has run yet" if len(left) > len(known) else ""
-        takes = plan.in_words(sum(known) if known or not left else None)
-        print(f"{len(left)} of {len(pieces)} pieces to run: {takes} one after another{unknown}")
+        words = [f"{len(left)} of {len(pieces)} pieces to run"]
+        words += [f"{plan.in_words(sum(known))} one after another"] * bool(known or not left)
+        words += [f"{len(left) - len(known)} that nobody has run yet"] * (len(left) > len(known))
+        print(f"{words[0]}: {', and '.join(words[1:])}")
         return 0
     if importlib.util.find_spec("snakemake") is None:
         raise ValueError("sweeps need Snakemake: pip install --constraint constraints.txt --editable '.[sweep]'")

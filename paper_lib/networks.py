@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol, get_args
 
 import torch
 import torch.nn.functional as F
@@ -31,8 +31,8 @@ IMAGES_AT_ONCE = 256
 """Images that a convolutional network takes at a time on a CPU where nothing is differentiated: a thousand of them have
 half a gigabyte of activations."""
 
-NETWORKS = ("mlp", "cifarnet")
-PRECISIONS = ("auto", "float32", "bfloat16")
+Kind = Literal["mlp", "cifarnet"]
+Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class Network(Protocol):
@@ -165,7 +165,7 @@ def precision(name: str, device: str | torch.device) -> torch.dtype:
 
     A CPU without them takes ten times as long in bfloat16 as in float32.
     """
-    if one_of("precision", name, PRECISIONS) != "auto":
+    if one_of("precision", name, get_args(Precision)) != "auto":
         return getattr(torch, name)
     kinds = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     on_cpu = torch.device(device).type == "cpu"
@@ -265,7 +265,7 @@ def build(
 
     ``precision`` is CifarNet's; an MLP computes in that of its parameters.
     """
-    one_of("network", kind, NETWORKS)
+    one_of("network", kind, get_args(Kind))
     if kind == "mlp":
         return MLP(input_shape, hidden, num_outputs, dropout)
     if input_shape != CifarNet.input_shape:

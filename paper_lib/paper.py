@@ -658,7 +658,8 @@ SECTIONS_4_5 = (
         name="imbalance of one weight",
         says="under assumptions, earlier tasks can be forgotten if there is more data for the current one",
         verdict="with a caveat",
-        ours="exact for one weight whose best value stays; if it drifts the number of new points counts, not the share",
+        ours="exact for one weight whose best value stays; if it drifts, the number of new points counts, "
+        "not the share",
         chapter="task_imbalance",
         tested="tests/test_weight_filter.py",
     ),

@@ -225,6 +225,18 @@ def _z(paper: Printed, found: metrics.Summary, num_seeds: int) -> float:
     return (found.mean - paper.value) / np.hypot(paper.margin / math.sqrt(num_seeds), found.se)
 
 
+def shortfall(n: int, epochs: float | None, full: float | None, num_seeds: int = SEEDS) -> list[str]:
+    """What runs lack, in words: seeds, and epochs of a task, where both numbers are known.
+
+    >>> shortfall(1, 10, 80), shortfall(10, None, 80)
+    (['1 seed', '10 of 80 epochs'], [])
+    """
+    words = [f"{n} seed{'s' * (n > 1)}"] * (n < num_seeds)
+    if full and epochs is not None and epochs < full:
+        words.append(f"{epochs:g} of {full:g} epochs")
+    return words
+
+
 def judge_number(
     paper: Printed, triangle: metrics.Summary, final: metrics.Summary, epochs: float | None, num_seeds: int = SEEDS
 ) -> Judgement:
@@ -238,9 +250,7 @@ def judge_number(
     """
     if math.isnan(paper.value):
         return Judgement("", "")
-    reduced = [f"{final.n} seed{'s' * (final.n > 1)}"] * (final.n < num_seeds)
-    if paper.epochs and epochs is not None and epochs < paper.epochs:
-        reduced.append(f"{epochs:g} of {paper.epochs} epochs")
+    reduced = shortfall(final.n, epochs, paper.epochs, num_seeds)
     if paper.margin > LARGEST_SE:  # whatever is run
         return Judgement("not comparable", "uninformative ±" + f" ({', '.join(reduced)})" * bool(reduced))
     if reduced:
@@ -273,7 +283,7 @@ def side_by_side(lines: pd.DataFrame, label: Callable[[str], str]) -> tuple[pd.D
     """``comparison`` as a chapter shows it: at most five columns, and all other numbers.
 
     Args:
-        lines: of ``comparison``; the paper's columns are left out where it prints no number.
+        lines: of ``comparison``; what the paper prints is left out where that is nothing, and so are verdicts.
         label: a row's name as the reader knows it.
     """
 
@@ -289,7 +299,9 @@ def side_by_side(lines: pd.DataFrame, label: Callable[[str], str]) -> tuple[pd.D
         "verdict": lines.words.where(lines.words != "", "–").tolist(),
     }
     if lines["paper"].isna().all():
-        shown = {name: shown[name] for name in ("triangle mean ± sd", "final accuracy ± sd")}
+        del shown["paper ±"]
+    if (lines["words"] == "").all():
+        del shown["verdict"]
     rest = {
         **{"final se": "final se", "final z": "final z", "triangle se": "triangle se", "triangle z": "triangle z"},
         **{"nll": "NLL", "ece": "ECE", "seconds": "s a seed", "memory": "GB", "n": "n", "diverged": "diverged"},

@@ -78,15 +78,16 @@ def test_matrices_stand_two_abreast():
 
 
 def test_a_table_without_printed_numbers_has_no_column_of_them():
-    both = LINES.assign(words="")
+    both = LINES.assign(words="below")
     assert list(tables.side_by_side(both, str)[0]) == [
         "paper ±",
         "triangle mean ± sd",
         "final accuracy ± sd",
         "verdict",
     ]
-    shown, _ = tables.side_by_side(both.loc[["joint"]], str)
-    assert list(shown) == ["triangle mean ± sd", "final accuracy ± sd"]
+    alone = both.loc[["joint"]]
+    assert list(tables.side_by_side(alone, str)[0]) == ["triangle mean ± sd", "final accuracy ± sd", "verdict"]
+    assert list(tables.side_by_side(alone.assign(words=""), str)[0]) == ["triangle mean ± sd", "final accuracy ± sd"]
 
 
 def test_the_source_of_a_table_is_its_command_and_its_provenance():

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from dataclasses import replace as replaced
 
 import notebooks
 import numpy as np
@@ -38,11 +37,11 @@ SMALL = ProtoCL(hidden=(8,), embedding_dim=4, epochs=2, batch_size=32, memory_pe
 @pytest.mark.parametrize(
     "method",
     [
-        replaced(PUBLISHED, hidden=(8,), embedding_dim=4, epochs=2),
+        replace(PUBLISHED, hidden=(8,), embedding_dim=4, epochs=2),
         SMALL,
-        replaced(SMALL, oversample=False),
-        replaced(SMALL, memory_total=90),
-        replaced(SMALL, memory_per_task=0, batch_size=1000),
+        replace(SMALL, oversample=False),
+        replace(SMALL, memory_total=90),
+        replace(SMALL, memory_per_task=0, batch_size=1000),
     ],
 )
 def test_labels_in_order_give_the_counts_of_a_run(method, digits):
@@ -50,7 +49,7 @@ def test_labels_in_order_give_the_counts_of_a_run(method, digits):
 
 
 def test_a_learned_prior_and_the_rounding_of_forgetting_move_no_share_by_a_hundredth_of_a_point(digits):
-    method = replaced(SMALL, forget=0.99, learn_concentration=True)
+    method = replace(SMALL, forget=0.99, learn_concentration=True)
     mine, theirs = dirichlet.counted(method, digits, (0, 2)), trained(method, digits)
     np.testing.assert_allclose(dirichlet.shares(mine)[:, -1], dirichlet.shares(theirs)[:, -1], atol=1e-4)
 
@@ -60,7 +59,7 @@ def test_a_learned_prior_and_the_rounding_of_forgetting_move_no_share_by_a_hundr
     [{}, {"oversample": False}, {"memory_total": 100}, {"forget": 0.98}, {"memory_per_task": 0}, {"epochs": 7}],
 )
 def test_arithmetic_gives_the_shares_that_counting_ends_with(changes, digits):
-    method = replaced(SMALL, **{"epochs": 3, "batch_size": 16, **changes})
+    method = replace(SMALL, **{"epochs": 3, "batch_size": 16, **changes})
     tasks = dirichlet.shares(dirichlet.counted(method, digits, (0, 1))[:, -1]).mean(0).reshape(5, 2).sum(-1)
     points = np.mean([len(task.y) for task in digits.train])
     np.testing.assert_allclose(tasks, dirichlet.by_counting(method, points), atol=0.02)

@@ -67,7 +67,7 @@ def test_trials_saw_validation_data_only(dataset):
 
 @each_dataset
 @each_method
-def test_the_stored_trials_are_those_of_the_rounds_and_each_is_a_change_of_the_reported_row(method, dataset):
+def test_the_stored_trials_are_those_of_the_stages_and_each_is_a_change_of_the_reported_row(method, dataset):
     chosen = [one for name in (*protocl_tuning.STAGES[method], "final") for one in known(method, dataset, name)]
     told = {sweep.jobs(one)[0].changes for one in chosen}
     later = {sweep.jobs(one)[0].changes for one in calibration.known(method, dataset)}

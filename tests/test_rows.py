@@ -143,6 +143,8 @@ def test_figure_1_has_the_reference_s_settings(dataset):
             {"epochs": 50, "batch_size": 64, "hidden": (256,), "embedding_dim": 128, "learning_rate": 1e-4}
             | {"dropout": 0.1, "weight_decay": 1e-4, "memory_total": 1000},
         ),
+        ("protocl_as_published", "split_cifar10", {"embedding_dim": 32, "batch_size": 128, "learning_rate": 1e-3}),
+        ("protocl_as_published", "split_cifar10_100", {"embedding_dim": 250, "batch_size": 32, "epochs": 200}),
         (
             "protocl_as_published",
             "split_fmnist",

@@ -213,7 +213,7 @@ def test_a_dry_run_says_what_would_run_and_how_long_by_earlier_runs(store, capsy
     plan.stamp(plan.load(store).pieces()[0]).touch()
     assert cli.main(["sweep", store, "--dry-run"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "1 of 2 pieces to run: unknown one after another, and 1 that nobody has run yet"
+    assert last == "1 of 2 pieces to run: 1 that nobody has run yet"
 
 
 def test_seconds_come_from_the_run_store_where_no_table_has_them(store, monkeypatch):

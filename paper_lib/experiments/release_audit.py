@@ -153,7 +153,11 @@ def numbers() -> dict[str, float | str]:
     changed = frame.drop(index=CORRECTED)
     worst, code = changed.change.idxmin(), changed[changed.by == "code"].change.idxmin()
     cited = {"worst": worst, "worst_change": changed.change[worst], "worst_code": code}
-    cited |= {"worst_code_change": changed.change[code], "joint_final": frame["mean"][JOINT]}
+    cited |= {
+        "num_choices": str(len(FACTORS) - 1),
+        "worst_code_change": changed.change[code],
+        "joint_final": frame["mean"][JOINT],
+    }
     cited |= {
         f"{name}_change": changed.change[f]
         for name, f in zip(
@@ -215,7 +219,7 @@ def learning_from_test(method: ProtoCL, state: ProtoCLState, groups: Sequence[Ta
             for x, y in zip(group.x.split(method.batch_size), group.y.split(method.batch_size), strict=True):
                 leaking = state._replace(predictive_evidence=evidence)
                 hits.append(method.predict(leaking, x).argmax(-1) == y)
-                evidence = _with_labels(method, state, evidence, x, y)
+                evidence, before = _with_labels(method, state, evidence, x, y), method.forget * before
             scores = (pure.float().mean(-1), torch.cat(hits, -1).float().mean(-1))
             for at, seed in enumerate(state.seeds):
                 lines.append((seed, group.index + 1, *(float(s[at]) for s in scores)))

@@ -28,7 +28,7 @@ from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import diagonal_ggn, kernel
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import Network, Params, build
+from paper_lib.networks import Kind, Network, Params, build
 
 POINTS_AT_ONCE = 4096
 """Points whose scores are computed at a time."""
@@ -96,7 +96,7 @@ class FROMP:
     """
 
     hidden: tuple[int, ...] = (200, 200)
-    network: Literal["mlp", "cifarnet"] = "mlp"
+    network: Kind = "mlp"
     dropout: bool = True
     epochs: int | tuple[int, ...] = 10
     batch_size: int = 32

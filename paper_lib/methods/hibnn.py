@@ -14,7 +14,7 @@ sticks of the prior, which is above 100 nats where posterior and prior are equal
 small; layers' sticks are compared likewise.
 
 The reference's code fits a network by maximum likelihood first, at a rate of 1e-3 and from a truncated normal. Here the
-rate is the posterior's and decays alike, from the uniform weights of ``networks.MLP``.
+rate is the posterior's and decays alike, and the fit begins at the uniform weights of ``networks.MLP``.
 
 Every task has a head over all units, of which its labels name its own. Where the task is not named, a point belongs to
 the head that is most certain of it.

@@ -44,7 +44,7 @@ from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.inference import gaussian
 from paper_lib.methods import Learned, unreported
-from paper_lib.networks import MASKS_AT_ONCE, Network, Params, build
+from paper_lib.networks import MASKS_AT_ONCE, Kind, Network, Params, Precision, build
 
 
 class Evidence(NamedTuple):
@@ -202,7 +202,7 @@ class ProtoCL:
     """
 
     hidden: tuple[int, ...] = (200, 200)
-    network: Literal["mlp", "cifarnet"] = "mlp"
+    network: Kind = "mlp"
     embedding_dim: int = 128
     dropout: float | tuple[float, ...] = 0.0
     epochs: int = 50
@@ -226,7 +226,7 @@ class ProtoCL:
     label_smoothing: float = 0.0
     drop_partial_batches: bool = False
     predict_with_dropout: bool = False
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Precision = "auto"
 
     VERSION: ClassVar[int] = 1
 

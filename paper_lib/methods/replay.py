@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ from paper_lib import training
 from paper_lib.checks import check_choices, each_within, within
 from paper_lib.data.stream import Spec, Task
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import Network, Params, build
+from paper_lib.networks import Kind, Network, Params, Precision, build
 
 
 class State(NamedTuple):
@@ -70,7 +70,7 @@ class Replay:
     """
 
     hidden: tuple[int, ...] = (200, 200)
-    network: Literal["mlp", "cifarnet"] = "mlp"
+    network: Kind = "mlp"
     dropout: float = 0.0
     epochs: int | tuple[int, ...] = 10
     batch_size: int | None = 128
@@ -82,7 +82,7 @@ class Replay:
     label_smoothing: float = 0.0
     restart: bool = False
     train_trunk: bool = True
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Precision = "auto"
 
     VERSION: ClassVar[int] = 1
 

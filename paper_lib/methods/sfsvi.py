@@ -34,7 +34,7 @@ from paper_lib.data.stream import Spec, Task
 from paper_lib.inference.linearised import output_moments
 from paper_lib.inference.mean_field import MeanField, Sampler, cross_entropy, mapped
 from paper_lib.methods import Learned, of_task, unreported
-from paper_lib.networks import MLP, Network, build
+from paper_lib.networks import MLP, Kind, Network, Precision, build
 
 STEPS_A_TAPE = 8
 """Steps whose random numbers are drawn at a time: part of what a seed sees, so the same on every device."""
@@ -98,7 +98,7 @@ class SFSVI:
     """
 
     hidden: tuple[int, ...] = (256, 256)
-    network: Literal["mlp", "cifarnet"] = "mlp"
+    network: Kind = "mlp"
     epochs: int | tuple[int, ...] = 80
     batch_size: int = 128
     learning_rate: float | tuple[float, ...] = 5e-4
@@ -114,7 +114,7 @@ class SFSVI:
     divergence_weight: Literal["equal", "normalized"] = "equal"
     coreset_per_task: int = 200
     carry_moments: bool = True
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Precision = "auto"
 
     VERSION: ClassVar[int] = 1
 

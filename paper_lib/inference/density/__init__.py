@@ -22,7 +22,7 @@ from paper_lib.inference.density import em, flow, gmm
 from paper_lib.inference.density.flow import Flow, FlowSettings, published_flow
 from paper_lib.inference.density.gmm import GMM
 
-__all__ = ["GMM", "Flow", "FlowSettings", "GMMSettings", "Verdict", "fit", "isotropic", "judge"]
+__all__ = ["GMM", "Flow", "FlowSettings", "GMMSettings", "fit", "isotropic"]
 __all__ += ["num_fitted", "passes", "published_flow"]
 
 HELD_OUT = 0.25
