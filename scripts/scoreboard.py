@@ -94,14 +94,15 @@ def counts(found: list[tuple[Claim, Judgement]]) -> str:
 
 def _beside() -> str:
     """The rows of Tables 1 and 2 that have runs and no printed number: bounds, baselines, variants, what is new."""
-    rows = ["Beside them, without a printed number:", "", "| data | row | final / triangle mean | n |"]
+    rows = ["Beside them, without a printed number:", "", "| data | row | final / triangle mean | runs |"]
     rows.append("| --- | --- | --- | --- |")
     head = len(rows)
     for dataset in dict.fromkeys(p.dataset for p in paper.PRINTED):
         lines = class_incremental.comparison(dataset)
         for row, line in lines[lines["paper"].isna() & (lines.n > 0)].iterrows():
             numbers = f"{line.final:.2f} / {line.triangle:.2f}"
-            rows.append(f"| {paper.LABELS[dataset]} | {paper.label(row)} | {numbers} | {line.n:.0f} |")
+            told = line.words.removeprefix("reduced: ") or f"{line.n:.0f} seeds"
+            rows.append(f"| {paper.LABELS[dataset]} | {paper.label(row)} | {numbers} | {told} |")
     return "\n".join(rows) if rows[head:] else ""
 
 
