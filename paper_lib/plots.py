@@ -320,7 +320,15 @@ def accuracy_by_seconds(lines: pd.DataFrame) -> Figure:
     ax = axes[0, 0]
     for name, line in lines.iterrows():
         label, colour, marker, _ = ROWS[name].style
-        ax.plot(line.seconds, line.final, marker or "h", ms=8, color=colour, mfc=(*to_rgb(colour), 0.4), label=label)
+        ax.plot(
+            line.seconds,
+            line.final,
+            marker or "h",
+            ms=8,
+            color=colour,
+            mfc=(*to_rgb(colour), 0.4),
+            label=narrow(label, 28),
+        )
     ax.set(xscale="log", xlabel="training time of a seed (s)", ylabel="final accuracy $P_T$ (%)", ylim=(0, 104))
     ax.grid(alpha=0.3)
     legend_below(figure, ax, 2)
