@@ -6,9 +6,9 @@ figures, the scoreboard and the plans find it by its name.
 
 Where the paper or a public code gives settings, they stand here as such; those that were chosen on validation data are
 held against the stored trials by tests. No code was released for VCL's rows: their settings are those of VCL in the
-public S-FSVI code (Rudner et al. 2022) on the paper's network with the paper's coresets, pixels in [0, 1]. That
-code draws weights, from normals cut off at two standard deviations, and starts at a truncated normal; here outputs of
-layers are drawn (``sampling``) and the start is uniform, but in the rows named ``_reference``.
+public S-FSVI code (Rudner et al. 2022) on the paper's network with the paper's coresets, pixels in [0, 1]. That code
+draws weights, from normals cut off at two standard deviations, and starts at a truncated normal; here outputs of layers
+are drawn (``sampling``) and the start is uniform, but in the rows named ``_reference``.
 Rows of SGD named ``_long`` and ``_reference`` take the epochs and batches of VCL's rows with the same heads, so that
 both are also compared at as many steps. ``_reference`` takes all of a task's points a step, a hundred steps, and begins
 at larger weights, as that code does with a head a task; five of its seeds together take 1.8 GB.

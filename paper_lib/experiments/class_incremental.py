@@ -335,140 +335,94 @@ def _dropping(table: pd.DataFrame) -> Judgement:
     return holds(more.min() > 0 and more.mean() > 10, f"percent of task 2, a number a seed: {'; '.join(words)}")
 
 
+_claim = partial(Claim, exhibit="Table 1", chapter="class_incremental")
+
 CLAIMS = (
-    Claim(
-        name="last task alone",
-        exhibit="Table 1",
+    _claim(
         says="Without a coreset VCL ends knowing its last task at most.",
-        chapter="class_incremental",
         judge=_last_task_alone,
         needs=_needs("vcl_single_head"),
     ),
-    Claim(
-        name="not all learned",
-        exhibit="Table 1",
+    _claim(
         says="Its triangle means are below the printed ones: not every task is learned.",
-        chapter="class_incremental",
         judge=_not_all_learned,
         needs=_needs("vcl_single_head"),
     ),
-    Claim(
-        name="public logs",
-        exhibit="Table 1",
+    _claim(
         says="The public code's logged runs of VCL have lower triangle means than all our seeds.",
-        chapter="class_incremental",
         judge=_logs,
         needs=_needs("vcl_single_head", "vcl_coreset", datasets=("split_mnist",)),
     ),
-    Claim(
-        name="coresets",
-        exhibit="Table 1",
+    _claim(
         says="VCL with a coreset ends far below replay of as many points; k centres help less.",
-        chapter="class_incremental",
         judge=_coresets,
         needs=_needs("vcl_coreset", "vcl_coreset_k_centre", "replay"),
     ),
-    Claim(
-        name="margins",
-        exhibit="Table 1",
+    _claim(
         says="Read as a tolerance, VCL's printed ± with a coreset rejects neither metric; it is no standard error.",
-        chapter="class_incremental",
         judge=_uninformative,
         needs=_needs("vcl_coreset"),
     ),
-    Claim(
-        name="replay",
-        exhibit="Table 1",
+    _claim(
         says="Both tuned for accuracy, replay of the same memory ends above ProtoCL.",
-        chapter="class_incremental",
         judge=_replay_wins,
         needs=_needs("protocl", "replay", "joint"),
     ),
-    Claim(
-        name="FROMP",
-        exhibit="Table 1",
+    _claim(
         says="With its authors' points FROMP's number on Split-MNIST is near our triangle mean, not our final one.",
-        chapter="class_incremental",
         judge=_fromp_is_a_triangle_mean,
         needs=_needs("fromp", datasets=("split_mnist",)),
     ),
-    Claim(
-        name="FROMP on clothes",
-        exhibit="Table 1",
+    _claim(
         says="On Split-FMNIST FROMP is below its printed number with its authors' points, above it with random ones.",
-        chapter="class_incremental",
         judge=_fromp_misses,
         needs=_needs("fromp", "fromp_random", datasets=("split_fmnist",)),
     ),
-    Claim(
-        name="S-FSVI",
-        exhibit="Table 1",
+    _claim(
         says="On Split-MNIST S-FSVI ends above ProtoCL in final accuracy.",
-        chapter="class_incremental",
         judge=_functions_over_prototypes,
         needs=_needs("sfsvi", "protocl", "protocl_as_published", datasets=("split_mnist",)),
     ),
-    Claim(
-        name="S-FSVI on clothes",
-        exhibit="Table 1",
+    _claim(
         says="On Split-FMNIST the triangle mean of S-FSVI is within a point of its number.",
-        chapter="class_incremental",
         judge=_sfsvi_on_clothes,
         needs=_needs("sfsvi", datasets=("split_fmnist",)),
     ),
-    Claim(
-        name="one budget",
-        exhibit="Table 1",
+    _claim(
         says="With one budget of trials for each S-FSVI ends above ProtoCL on Split-MNIST, below it on Split-FMNIST.",
-        chapter="class_incremental",
         judge=_same_budget,
         needs=_needs("protocl_calibrated", "sfsvi_calibrated"),
     ),
-    Claim(
-        name="fewer passes",
-        exhibit="Table 1",
+    _claim(
         says="So chosen, S-FSVI and FROMP end above their references' settings on both sets.",
-        chapter="class_incremental",
         judge=_fewer_passes,
         needs=_needs("sfsvi", "sfsvi_calibrated", "fromp", "fromp_calibrated"),
     ),
-    Claim(
-        name="passes alone",
-        exhibit="Table 1",
+    _claim(
         says="Three passes with its authors' other settings end lower than their eighty.",
-        chapter="class_incremental",
         judge=_passes_alone,
         needs=(*FEW_PASSES, *_needs("sfsvi")),
     ),
-    Claim(
-        name="HIBNN",
-        exhibit="Table 1",
+    _claim(
         says="With 100 epochs HIBNN is more than 20 points below its printed number on Split-MNIST, by both metrics.",
-        chapter="class_incremental",
         judge=_hibnn_is_below,
         needs=tuple(one for one in paper.REDUCED if one.dataset == "split_mnist" and "hibnn" in one.rows),
     ),
-    Claim(
-        name="heads",
+    _claim(
         exhibit="authors' code",
         says="With a head a task FROMP and S-FSVI end within 0.3 points of what their authors report.",
-        chapter="class_incremental",
         judge=partial(_as_its_authors, rows=WITH_HEADS, points=0.3),
         needs=tuple(one for (row, _), one in _OF_AUTHORS.items() if row in WITH_HEADS),
     ),
-    Claim(
-        name="no coreset",
+    _claim(
         exhibit="authors' code",
         says="Without a coreset S-FSVI ends within twice the ± of what its authors report.",
-        chapter="class_incremental",
         judge=partial(_as_its_authors, rows=("sfsvi_no_coreset",)),
         needs=(_OF_AUTHORS["sfsvi_no_coreset", "split_mnist"],),
     ),
-    Claim(
-        name="dropout on the current task alone",
+    _claim(
         exhibit="Table 2",
         says="With dropout on the current task alone FROMP's CifarNet learns less of a second task, with every seed.",
-        chapter="class_incremental",
         judge=_dropping,
         needs=DROPPING,
     ),

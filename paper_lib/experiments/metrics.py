@@ -114,7 +114,6 @@ def _margins(_: pd.DataFrame) -> Judgement:
 
 CLAIMS = (
     Claim(
-        name="SGD",
         exhibit="App. B",
         says="SGD on Split-MNIST ends as a learner does that knows its last task alone.",
         chapter="metrics",
@@ -122,14 +121,12 @@ CLAIMS = (
         needs=(SGD,),
     ),
     Claim(
-        name="triangle means",
         exhibit="Table 1",
         says="The three numbers printed without memory fit the triangle mean alone.",
         chapter="metrics",
         judge=_triangle,
     ),
     Claim(
-        name="margins",
         exhibit="Table 1",
         says="Three printed ± are larger than any standard error of ten accuracies.",
         chapter="metrics",
