@@ -13,7 +13,7 @@
 # :class: tip
 # **The paper:** prints the formulas below.\
 # **Here:** seven do not hold as printed (M1 to M7). On examples, the printed ones are off by at least {glue:text}`printed_off:.0f` % and the corrected ones by at most {glue:text}`corrected_off:.1f` %.\
-# **Verdict:** no accuracy that the paper prints rests on them, but for M4: ProtoCL's code, too, takes a product over single points. With the corrected formulas the reasoning of Section 5 holds for a weight that does not drift; for one that drifts the number of new points counts, not the share.
+# **Verdict:** no accuracy that the paper prints rests on them, but for M4: ProtoCL's code, too, takes a product over single points. With the corrected formulas the reasoning of Section 5 holds for a weight that does not drift and whose points have equal gradients; for one that drifts the number of new points counts, not the share.
 # :::
 #
 # **Question.** Which printed formulas of {cite:p}`kessler2023sequential` do not hold, and what holds instead? Every
@@ -24,7 +24,7 @@
 #
 # $$\sigma^2_{\text{prior}} = \eta^2 + (1-h)^{2}\, \sigma^2_{\text{post}},$$
 #
-# where the paper prints the exponent $-2$. Here $\sigma^2_{\text{post}}$ is the variance after the last observation,
+# where the paper prints the exponent $-2$ and writes $\vartheta$ for $h$. Here $\sigma^2_{\text{post}}$ is the variance after the last observation,
 # $h$ the speed at which the weight returns to zero and $\eta^2$ the variance of its step.
 #
 # :::{margin}
@@ -111,8 +111,15 @@ Table(errata.shown(result.checks), source=errata.SOURCE)
 # - App. A says that networks with a head a task serve task-incremental learning only. Table 1 has one (HIBNN) in
 #   class-incremental learning, whose head is chosen by entropy.
 # - App. G calls its equations similar to "the filtering example" of Sec. 4, which has a regression and no filter.
-# - Lemma 1 gives the variance of one weight with all others fixed. It is smaller than the weight's own posterior
-#   variance.
+# - Assumption 1 and App. G take the Hessian to be the same at every point. Lemma 1 has one that is not: a point adds
+#   $g(x_t)^2 / \sigma^2$.
+# - Lemma 1 gives the variance of one weight with all others fixed. It is at most the weight's own posterior variance, and
+#   equal to it only if no other weight matters.
+# - App. G writes "proportional" between log densities that are equal but for a constant, and then drops the constant.
+# - Sec. 2.2 calls task-incremental learning incompatible with sequential Bayesian inference, as prediction needs no task
+#   there. A likelihood that is given the task is enough.
+# - Sec. 7 calls the variance of embeddings isotropic, and a few lines on the covariance of its Gaussians diagonal. The
+#   released code has one variance for all dimensions, of embeddings and of each prototype.
 
 # %% [markdown]
 # ## Remarks on what is reported

@@ -61,14 +61,14 @@ def legend_below(figure: Figure, axes: Axes | np.ndarray, num_columns: int) -> N
 
 
 def change_point_fit(curves: Sequence, data: Sequence[tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Figure 4: data and predictive distributions after each task, for the line and for the experts.
+    """Figure 4: data and predictive distributions after each task, a model a row.
 
     Args:
-        curves: with ``model``, ``task_trained``, ``x``, ``mean`` and ``sd``; both models after both tasks.
+        curves: with ``model``, ``task_trained``, ``x``, ``mean`` and ``sd``; every model after both tasks.
         data: training points of each task, ``x`` and ``y`` ``(n,)``.
     """
-    figure, axes = card(2, 2, height=5.0, sharex=True, sharey=True)
-    names = ("line", "experts")
+    names = list(dict.fromkeys(curve.model for curve in curves))
+    figure, axes = card(len(names), 2, height=2.5 * len(names), sharex=True, sharey=True)
     for curve in curves:
         row, column = names.index(curve.model), curve.task_trained - 1
         ax = axes[row, column]
@@ -96,7 +96,7 @@ def change_point_fit(curves: Sequence, data: Sequence[tuple[np.ndarray, np.ndarr
 
 
 def change_point_scores(scores: pd.DataFrame) -> Figure:
-    """Performance on each task after each task, for both models, a metric a row.
+    """Performance on each task after each task, for every model, a metric a row.
 
     Args:
         scores: of ``analysis.misspecification.run``.
@@ -107,7 +107,9 @@ def change_point_scores(scores: pd.DataFrame) -> Figure:
     for ax, (metric, label) in zip(axes[:, 0], labels.items(), strict=True):
         mine = scores[(scores.metric == metric) & (scores.task_tested <= scores.task_trained)]
         by = mine.groupby(["model", "task_trained", "task_tested"]).value
-        for model, colour, marker, shift in (("line", VERMILION, "o", -0.08), ("experts", BLUE, "s", 0.08)):
+        models = [model for model in scores.model.unique() if model != "single_task"]
+        marks = zip((VERMILION, PURPLE, BLUE), "oDs", (-0.12, 0, 0.12), strict=True)
+        for model, (colour, marker, shift) in zip(models, marks, strict=False):
             for position, cell in enumerate(((1, 1), (2, 1), (2, 2))):
                 values = by.get_group((model, *cell))
                 sd = values.std() if len(values) > 1 else None
@@ -612,7 +614,7 @@ def error_by_ratio(still: pd.DataFrame, drifting: pd.DataFrame, pairs: pd.DataFr
         for n, colour, width in zip(sizes, shades, np.linspace(6, 1.5, len(sizes)), strict=True):
             mine = table[(table.num_first == n) & (table.ratio >= 0.05)]
             ax.plot(mine.ratio, mine.error, color=colour, lw=width, label=f"{n} points of task 1")
-    styles = ((VERMILION, "-"), (GREEN, "--"), (PURPLE, ":"))
+    styles = ((VERMILION, "-"), (GREEN, "--"), (PURPLE, ":"), (BLUE, "-."))
     for (name, table), (colour, line) in zip(pairs.groupby("model", sort=False), styles, strict=False):
         mine = table[table.ratio >= 0.05]
         panels[2].plot(mine.ratio, mine.error, color=colour, ls=line, lw=2.2, label=name)

@@ -25,7 +25,7 @@ def first_task(**changes: object) -> dict[str, tuple[float, float]]:
     config = misspecification.Config(**changes)
     scores = misspecification.run(config).scores.query("task_tested == 1 and metric == 'mse'")
     mean = scores.groupby(["model", "task_trained"]).value.mean()
-    return {model: (mean[model, 1], mean[model, 2]) for model in ("line", "experts")}
+    return {model: (mean[model, 1], mean[model, 2]) for model in misspecification.MODELS}
 
 
 def held_lines(num_seeds: int) -> list[tuple[float, float]]:
@@ -54,7 +54,8 @@ def test_misspecification():
     said("misspecification", "rises from {glue:text}`line_before:.3f` to {glue:text}`line_after:.3f`")
     said("misspecification", f"tends to 0.010 + 1/12 = {0.01 + 1 / 12:.3f}")
     one = first_task(num_experts=1)
-    assert one["experts"][1] == pytest.approx(one["line"][1], abs=0.001)
+    for model in ("mixture", "experts"):
+        assert one[model][1] == pytest.approx(one["line"][1], abs=0.001)
     noisy = first_task(noise_precision=1.0)["line"]
     said("misspecification", f"goes from {noisy[0]:.2f} to {noisy[1]:.2f}")
     held = first_task(prior_var=0.001)["line"]
@@ -104,11 +105,21 @@ def test_task_imbalance():
     said("task_imbalance", f"moves {100 * weight_filter.one_weight((50,), 10).error.iloc[-1]:.0f} % of the way")
     drifting = weight_filter.run(weight_filter.Config()).drifting
     said("task_imbalance", f"levels off near {drifting.error[drifting.num_first == 250].iloc[-1]:.2f} and not at 1")
-    said("task_imbalance", f"({equal()[0][2]:.2f} of 1 at equal sizes and 60°)")
-    along = weight_filter.two_weights(60, "independent", 50, 1, from_axis=0.0).error.iloc[-1]
-    assert along < 0.001 and (weight_filter.two_weights(60, "full", 50, 1).error.iloc[-1]) < 0.001
-    (_, full, independent), _ = equal(degrees=30.0)
+    ends = {
+        (update, axis): weight_filter.two_weights(60, update, 50, 10, from_axis=axis).set_index("ratio").error[[1, 10]]
+        for update in weight_filter.UPDATES
+        for axis in (0.0, 20.0, 45.0)
+    }
+    alone, dropped = (ends[update, 20.0] for update in ("Lemma 1", "independent"))
+    said("task_imbalance", f"is then {alone[1]:.2f} at equal sizes and {alone[10]:.2f} with a tenfold task 2")
+    said("task_imbalance", f"it is {dropped[1]:.2f} and {dropped[10]:.2f}")
+    said("task_imbalance", f"imbalance adds {dropped[10] - dropped[1]:.2f} to {alone[10] - alone[1]:.2f}")
+    for (update, axis), error in ends.items():
+        assert update != "full" or error.max() < 0.001
+        assert update == "full" or axis > 0 or error.max() < 0.01
+        assert update == "full" or axis < 45 or error[10] < error[1]
+    (_, full, independent, lemma), _ = equal(degrees=30.0)
     assert full < 0.001
-    said("task_imbalance", f"at equal sizes the error is {independent:.2f}, as for one weight")
+    said("task_imbalance", f"the error is {independent:.2f}, as for one weight, and {lemma:.2f} by Lemma 1")
     fast = equal(eta_var=0.1)[1]
     said("task_imbalance", f"its error is {min(fast):.2f} to {max(fast):.2f}")

@@ -186,12 +186,41 @@ def test_flows_that_have_not_been_run_are_told_as_such(monkeypatch):
 
 
 def test_statements_hold_or_fail_by_what_is_stored():
-    equal, lost = (claim.judge for claim in hmc_sequential.CLAIMS)
+    equal, lost, _ = (claim.judge for claim in hmc_sequential.CLAIMS)
     assert equal(together(table("hmc_exact", 0.97), table("hmc_joint", 0.975))).verdict == "holds"
     assert equal(together(table("hmc_exact", 0.95), table("hmc_joint", 0.97))).verdict == "fails"
     assert lost(together(table("hmc", 0.85), table("hmc_joint", 0.97))).verdict == "holds"
     assert lost(together(table("hmc", 0.9), table("hmc_joint", 0.97))).verdict == "fails"
     assert {claim.chapter for claim in toy_gaussians.CLAIMS} == {"toy_gaussians"}
+
+
+def forgets_at_once(row, after, **changes):
+    """Stored runs that have ``after`` of every earlier task from task 2 on."""
+    found = table(row, 1.0, **changes)
+    earlier = (found.metric == "accuracy") & (found.task_tested < found.task_trained)
+    return found.assign(value=found.value.mask(earlier, after))
+
+
+def test_only_runs_whose_chains_and_densities_are_sound_tell_what_a_density_loses():
+    lost, left = forgets_at_once("hmc_gaussian", 0.5), table("hmc_exact", 0.97)
+    assert hmc_sequential.earlier_tasks(lost, "hmc_gaussian", 3) == [50.0] * 10
+    late = lost.metric.str.startswith("info: converged") & (lost.task_trained == 3) & (lost.seed == 7)
+    unsure = lost.assign(value=lost.value.mask(late, 0.0))
+    assert len(hmc_sequential.earlier_tasks(unsure, "hmc_gaussian", 2)) == 10
+    assert len(hmc_sequential.earlier_tasks(unsure, "hmc_gaussian", 3)) == 9
+    assert hmc_sequential.kept(unsure, "hmc_gaussian", 3) == "50.0 % (9 of 10 seeds)"
+    assert hmc_sequential.kept(table("hmc_gaussian", 0.9, passed=0.0), "hmc_gaussian", 3) == "– % (0 of 10 seeds)"
+    judged = hmc_sequential.CLAIMS[-1].judge
+    assert judged(together(lost, left)).verdict == "holds"
+    assert judged(together(unsure, left)).verdict == "fails"
+    assert judged(together(table("hmc_gaussian", 0.9), left)).verdict == "fails"
+    assert judged(together(lost, forgets_at_once("hmc_exact", 0.9))).verdict == "fails"
+    judged = toy_gaussians.CLAIMS[-1].judge
+    gmm = forgets_at_once("hmc_adapted", 0.5)
+    assert judged(together(gmm, left)).verdict == "holds"
+    assert judged(together(forgets_at_once("hmc_adapted", 0.5, gap=-0.2), left)).verdict == "fails"
+    assert judged(together(forgets_at_once("hmc_adapted", 0.5, passed=0.0), left)).verdict == "fails"
+    assert judged(together(forgets_at_once("hmc_adapted", 0.9), left)).verdict == "fails"
 
 
 def test_factors_are_judged_against_the_exact_recursion():
@@ -209,7 +238,22 @@ def test_factors_are_judged_against_the_exact_recursion():
     assert set(more.n[list(found.index)]) == {3} and len(shown) == len(why_hmc_forgets.FACTORS)
     assert (shown.verdict == "not run yet").sum() == len(shown) - 4
     plots_sampling.factors(found, why_hmc_forgets.MEANING).draw_without_rendering()
+    intervals = more.loc[list(found.index), why_hmc_forgets.BESIDE].tolist()
+    assert intervals == ["–", "+6.0 (+6.0 to +6.0)", "+13.5 (+13.5 to +13.5)", "+14.0 (+14.0 to +14.0)"]
+    many = {"800 points a blob": table("hmc_as_published", 0.9, seeds=3), "nothing fitted (exact)": exact[~fitted]}
+    assert why_hmc_forgets.found(many).verdict.iloc[0] == "forgets: 8 points below exact with 80 points a blob"
     assert why_hmc_forgets.found({"as published": exact.iloc[:0]}).empty
+
+
+def test_a_setting_that_does_not_even_learn_task_1_is_no_evidence_against_its_density():
+    exact = table("hmc_as_published", 0.98, seeds=3)
+    fitted = exact.metric.isin([f"info: {n}" for n in ("density_accuracy", "held_out", "held_out_gaussian")])
+    held = {"nothing fitted (exact)": exact[~fitted], "all corrected, exact": exact[~fitted]}
+    stuck = table("hmc_as_published", 0.6, seeds=3)
+    stuck.loc[(stuck.metric == "accuracy") & (stuck.task_tested == 1), "value"] = 0.5
+    parts = held | {"as published": table("hmc_as_published", 0.84, seeds=3), "prior precision 100": stuck}
+    words = why_hmc_forgets._to_blame(why_hmc_forgets.found(parts))
+    assert words.startswith("the 1 settings that learn task 1") and "more than ten points below" in words
 
 
 def test_every_factor_changes_one_thing_and_all_are_planned():

@@ -21,7 +21,7 @@ SCORES = pd.DataFrame(
     [
         (seed, model, trained, tested, metric, seed + trained)
         for seed in (0, 2)
-        for model in ("line", "experts", "single_task")
+        for model in ("line", "mixture", "experts", "single_task")
         for trained, tested in ((1, 1), (2, 1), (2, 2))
         for metric in ("mse", "log_likelihood")
     ],

@@ -47,13 +47,26 @@ def test_two_weights_at_rest_are_ridge_regression():
     assert table.error.iloc[-1] == pytest.approx(abs(x[0] @ mean - 1) / 2, rel=1e-9)
 
 
+def test_each_weight_alone_follows_the_lemma_by_hand():
+    """Two scalar filters that see what is left of each point when the other weight's mean is taken off."""
+    table = wf.two_weights(70, "Lemma 1", 3, 2.0, noise_var=0.5, prior_var=4.0, from_axis=10.0)
+    angles = np.deg2rad([10.0, 80.0])
+    mean, precision = np.zeros(2), np.full(2, 0.25)
+    for target, angle in [(1.0, angles[0])] * 3 + [(-1.0, angles[1])] * 6:
+        g = np.array([np.cos(angle), np.sin(angle)])
+        left = target - (g @ mean - g * mean)
+        mean, precision = (precision * mean + g * left / 0.5) / (precision + g**2 / 0.5), precision + g**2 / 0.5
+    first = np.array([np.cos(angles[0]), np.sin(angles[0])])
+    assert table.error.iloc[-1] == pytest.approx(abs(first @ mean - 1) / 2, rel=1e-9)
+
+
 def test_only_a_model_that_cannot_hold_both_tasks_or_their_covariance_forgets():
     last = {
-        (degrees, covariance): wf.two_weights(degrees, covariance, 50, 10).error.iloc[-1]
+        (degrees, update): wf.two_weights(degrees, update, 50, 10).error.iloc[-1]
         for degrees in (0, 60)
-        for covariance in ("full", "independent")
+        for update in wf.UPDATES
     }
-    assert last[60, "full"] < 1e-3 < 0.2 < last[60, "independent"] < last[0, "full"]
+    assert last[60, "full"] < 1e-3 < 0.2 < last[60, "independent"] < last[60, "Lemma 1"] < last[0, "full"]
     with pytest.raises(ValueError, match="did you mean 'full'"):
         wf.two_weights(0, "ful", 5, 1)
 
@@ -66,7 +79,8 @@ def test_the_chapter_s_figure_shows_what_the_chapter_says():
     equal = result.drifting[result.drifting.ratio == 1].error
     assert list(equal.round(2)) == [0.5, 0.72, 0.85]
     worst = result.pairs.groupby("model").error.max()
-    assert worst["60° apart, full"] < 1e-3 < 0.3 < worst["60° apart, independent"] < worst["same direction"]
+    assert worst["60° apart, full"] < 1e-3 < 0.3 < worst["60° apart, independent"] < worst["60° apart, Lemma 1"]
+    assert 0.5 < worst["60° apart, Lemma 1"] < worst["same direction"]
 
 
 @pytest.mark.parametrize("bad", [{"num_first": ()}, {"max_ratio": 0.5}, {"reversion": 1.0}, {"degrees": 200.0}])

@@ -15,12 +15,15 @@ from torch import Tensor
 
 from paper_lib.checks import each_within, one_of, within
 from paper_lib.inference.gaussian import Gaussian, condition_on
-from paper_lib.inference.kalman import WeightBelief, condition_weights, predict_weights
+from paper_lib.inference.kalman import Linearisation, WeightBelief, condition_weights, predict_weights, weight_targets
 
 F64 = torch.float64
 
 TARGETS = (1.0, -1.0)
 """What a point of task 1 and one of task 2 are observed to be, before noise."""
+
+UPDATES = ("full", "independent", "Lemma 1")
+"""How a point changes the belief about two weights, see ``two_weights``."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ class Result(NamedTuple):
 def run(config: Config) -> Result:
     """What each model remembers of task 1, at every ratio of sizes."""
     models = {"same direction": (0.0, "full")}
-    for covariance in ("full", "independent"):
-        models[f"{config.degrees:g}° apart, {covariance}"] = (config.degrees, covariance)
+    for update in UPDATES:
+        models[f"{config.degrees:g}° apart, {update}"] = (config.degrees, update)
     pairs = [two_weights(*model, 50, config.max_ratio).assign(model=name) for name, model in models.items()]
     return Result(
         one_weight(config.num_first, config.max_ratio),
@@ -126,7 +129,7 @@ def one_weight(
 
 def two_weights(
     degrees: float,
-    covariance: str,
+    update: str,
     num_first: int,
     max_ratio: float,
     noise_var: float = 1.0,
@@ -137,18 +140,18 @@ def two_weights(
 
     Args:
         degrees: angle between the gradients of the two tasks, both of length 1.
-        covariance: ``full``, or ``independent``: after each point the weights are taken as uncorrelated.
+        update: ``full`` conditions both weights on a point; ``independent`` then drops their correlation and keeps
+            their variances; ``Lemma 1`` conditions each weight alone, the other one held at its mean.
         num_first: points of task 1.
         max_ratio: points of task 2 come in until they are so many times those of task 1.
         noise_var: variance of an observation.
         prior_var: variance of each weight before any data, about 0.
-        from_axis: angle in degrees from the first weight's axis to the gradient of task 1; counts for independent
-            weights alone.
+        from_axis: angle in degrees from the first weight's axis to the gradient of task 1; does not count for ``full``.
 
     Returns:
         Columns ``num_second, ratio, error``, ``error`` as ``one_weight``'s for the output of task 1.
     """
-    one_of("covariance", covariance, ("full", "independent"))
+    one_of("update", update, UPDATES)
     angles = torch.deg2rad(torch.tensor([from_axis, from_axis + degrees], dtype=F64))
     gradients = torch.stack([angles.cos(), angles.sin()], dim=1)
     state = Gaussian(torch.zeros(2, dtype=F64), prior_var * torch.eye(2, dtype=F64))
@@ -156,8 +159,15 @@ def two_weights(
     rows = []
     for number in range(1, round((1 + max_ratio) * num_first) + 1):
         task = int(number > num_first)
-        state, _ = condition_on(state, torch.tensor([TARGETS[task]]).double(), gradients[task : task + 1], noise)
-        if covariance == "independent":
+        gradient, target = gradients[task : task + 1], torch.tensor([TARGETS[task]], dtype=F64)
+        if update == "Lemma 1":
+            belief = WeightBelief(state.mean, state.cov.diagonal())
+            y = weight_targets(Linearisation(gradient @ state.mean, gradient, state.mean), target)
+            mean, var = condition_weights(belief, gradient[0], y[0], noise_var)
+            state = Gaussian(mean, var.diag())
+        else:
+            state, _ = condition_on(state, target, gradient, noise)
+        if update == "independent":
             state = Gaussian(state.mean, state.cov.diagonal().diag())
         if (second := number - num_first) >= 0:
             rows.append((second, second / num_first, _error(float(gradients[0] @ state.mean))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -33,6 +34,20 @@ def _counts_and_forgets(table: pd.DataFrame) -> Judgement:
     )
 
 
+def _lost_at_once(table: pd.DataFrame) -> Judgement:
+    """After task 2, of seeds whose mixture counts and whose chains pass: what is left of task 1."""
+    fitted = hmc_sequential.densities(table[table["row"] == ADAPTED])
+    counts = set(fitted.seed[(fitted.task == 1) & (fitted.verdict == "ok")])
+    lost = hmc_sequential.earlier_tasks(table[table.seed.isin(counts)], ADAPTED, 2)
+    left = hmc_sequential.earlier_tasks(table, EXACT, 2)
+    words = f"a GMM that counts: at most {max(lost, default=math.nan):.1f} % ({len(lost)} of {paper.SEEDS} seeds pass)"
+    words += f"; nothing fitted: at least {min(left, default=math.nan):.1f} % ({len(left)} pass)"
+    return holds(
+        min(len(lost), len(left)) > paper.SEEDS / 2 and max(lost) < 55 and min(left) > 99,
+        f"task 1 after task 2: {words}",
+    )
+
+
 _LOST = "With step and masses adapted most mixtures count, and what earlier tasks taught is lost all the same."
 
 CLAIMS = (
@@ -42,6 +57,13 @@ CLAIMS = (
         says=_LOST,
         chapter="toy_gaussians",
         judge=_counts_and_forgets,
+        needs=(paper.paper_scale("toy_gaussians", ADAPTED, EXACT),),
+    ),
+    Claim(
+        exhibit="Figure A2",
+        says="Where the first mixture counts and the chains under it pass their gates, task 1 falls to chance at once.",
+        chapter="toy_gaussians",
+        judge=_lost_at_once,
         needs=(paper.paper_scale("toy_gaussians", ADAPTED, EXACT),),
     ),
 )
