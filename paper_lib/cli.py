@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         "options",
         metavar="key=value",
         nargs="*",
+        default=[],
         help="profile=local, gpus, slurm or a folder, and Snakemake's own such as cores=2, jobs=100, resources=gpu=4",
     )
     swept.set_defaults(command=_sweep)
@@ -138,6 +139,10 @@ def _source(module: pkgutil.ModuleInfo) -> str:
 
 
 def _chapter(name: str) -> ModuleType:
+    from paper_lib.rows import ROWS
+
+    if name in ROWS and name not in chapters():
+        raise ValueError(f"{name} is a row: paper-lib run rows={name}")
     return importlib.import_module(chapters()[one_of("chapter", name, chapters())])
 
 
@@ -377,7 +382,7 @@ def _results(options: argparse.Namespace) -> int:
     summary = tables.summary(table).round(4)
     write = {
         "csv": summary.to_csv,
-        "latex": partial(summary.to_latex, escape=True),
+        "latex": partial(summary.to_latex, escape=True, float_format="%.2f", na_rep="–"),
         "json": lambda index: summary.to_json(orient="records"),
     }
     print(write[form](index=False))

@@ -111,7 +111,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A line a row and setting: those of ``runs.NAMES``, a column a score of ``mean``, ``sd`` in percent, NLL and ECE
-        after the last task, ``n`` seeds and how many ``diverged``.
+        after the last task, ``n`` seeds and how many ``diverged``, the ``seeds`` as a command line has them, and the
+        ``key`` of the runs in the table's provenance, empty where each seed has one of its own.
     """
     lines = []
     # a seed that draws its own training points has a key of its own, and those of a row are one setting
@@ -129,7 +130,9 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
             for name, score in SCORES.items():
                 found = _summarised(a, score)
                 line |= {name: found.mean, f"{name} sd": found.sd}
-            lines.append(line | _at_the_end(one) | {"n": len(a), "diverged": one.seed.nunique() - len(a)})
+            line |= _at_the_end(one) | {"n": len(a), "diverged": one.seed.nunique() - len(a)}
+            keys = one.key.unique()
+            lines.append(line | {"seeds": in_short(one.seed), "key": keys[0] if len(keys) == 1 else ""})
     return pd.DataFrame(lines)
 
 
@@ -438,21 +441,25 @@ def _without_common_seeds(table: pd.DataFrame) -> list[str]:
     return [dataset for dataset, sets in several if len(set.intersection(*sets)) < 2]
 
 
+def in_short(seeds: Iterable[int]) -> str:
+    """Seeds as a command line has them.
+
+    >>> in_short([0, 1, 2]), in_short([3, 1])
+    ('0:3', '1,3')
+    """
+    each = sorted({int(seed) for seed in seeds})
+    return f"{each[0]}:{each[-1] + 1}" if each == list(range(each[0], each[-1] + 1)) else ",".join(map(str, each))
+
+
 def command(selection: Selection) -> str:
     """The command line that runs a selection.
 
     >>> command(Selection("split_mnist", "class_incremental", "paper", seeds=tuple(range(10)), rows=("sgd", "joint")))
     'paper-lib run dataset=split_mnist scenario=class_incremental preset=paper seeds=0:10 rows=sgd,joint'
     """
-    seeds = selection.seeds
-    listed = (
-        f"{seeds[0]}:{seeds[-1] + 1}"
-        if list(seeds) == list(range(seeds[0], seeds[-1] + 1))
-        else ",".join(map(str, seeds))
-    )
     words = {
         **{"dataset": selection.dataset, "scenario": selection.scenario, "preset": selection.preset},
-        **{"split": None if selection.split == "test" else selection.split, "seeds": listed},
+        **{"split": None if selection.split == "test" else selection.split, "seeds": in_short(selection.seeds)},
         **{"rows": ",".join(selection.rows)},
     }
     told = [f"{name}={value}" for name, value in words.items() if value is not None]

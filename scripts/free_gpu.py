@@ -31,7 +31,10 @@ def main() -> None:
 
 def _all() -> str:
     query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"no GPU: {error}")
 
 
 def _free(devices: list[str]) -> str:

@@ -7,6 +7,7 @@ python scripts/scoreboard.py check    # status 1, naming the file, where one is 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -141,8 +142,13 @@ def status(found: list[tuple[Claim, Judgement]]) -> str:
         if claim.needs or judgement.verdict == "open":
             exhibit = f"[{claim.exhibit}](notebooks/{claim.chapter}.ipynb)"
             lines.append(f"| {exhibit} | {claim.says} | {judgement.ours} | {judgement.verdict} |")
-    closed = sum(not claim.needs and judgement.verdict != "open" for claim, judgement in found)
-    return "\n".join(lines) + f"\n\nA further {closed} are checked in closed form: `book/reproduction.md`."
+    others = [(c, j.verdict) for c, j in found if not c.needs and j.verdict != "open"]
+    failed = ", ".join(claim.exhibit for claim, verdict in others if verdict == "not reproduced")
+    by_verdict = Counter(verdict for _, verdict in others)
+    told = "; ".join(
+        f"{by_verdict[v]} {v}" + f" ({failed})" * (v == "not reproduced") for v in tables.VERDICTS if by_verdict[v]
+    )
+    return "\n".join(lines) + f"\n\nA further {len(others)} are formulas and drawings (`book/reproduction.md`): {told}."
 
 
 def written() -> dict[Path, str]:

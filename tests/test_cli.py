@@ -167,6 +167,7 @@ def test_a_chapter_runs_its_live_selection_with_what_is_changed(name, monkeypatc
         (["list", "severall"], "(did you mean 'several'?)"),
         (["tabulate", "coinflips"], "no record to tabulate of 'coinflips'"),
         (["run", "seeds=0:2"], "give a chapter of paper-lib list, or rows=..., such as rows=replay,joint"),
+        (["run", "replay"], "replay is a row: paper-lib run rows=replay"),
         (["run", "rows=replya"], "rows='replya' is not one of sgd,"),
         (["run", "rows=replay", "epoch=3"], "there is no parameter 'epoch' (did you mean 'epochs'?)"),
         (["run", "rows=replay", "dataset=SplitMNIST"], "(did you mean 'split_mnist'?)"),
@@ -267,9 +268,14 @@ def test_stored_results_are_listed_and_exported(capsys):
         assert f"{expected.final_accuracy[line.split()[0]]:.2f} ± " in line
     assert cli.main(["results", "export", "format=json", *chosen]) == 0
     exported = pd.DataFrame(json.loads(capsys.readouterr().out)).set_index("row")
-    assert exported.n.to_dict() == {"fromp": 10, "joint": 10}
+    assert exported.n.to_dict() == {"fromp": 10, "joint": 10} and set(exported.seeds) == {"0:10"}
+    told = json.loads((runs.RESULTS / "split_mnist.json").read_text(encoding="utf-8"))
+    for row, key in exported.key.items():
+        ran = [seed for run in told[key]["runs"] for seed in run["seeds"]]
+        assert sorted(ran) == list(range(10)), row
     assert cli.main(["results", "export", "format=latex", *chosen]) == 0
-    assert r"split\_mnist" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert r"split\_mnist" in out and f"& {expected.final_accuracy['joint']:.2f} &" in out and "NaN" not in out
     assert cli.main(["results", "export", *chosen]) == 0
     assert capsys.readouterr().out.startswith("row,dataset,scenario,split,preset,changes,final_accuracy")
     assert cli.main(["results", "list", chosen[0], chosen[1], "row=replay"]) == 0

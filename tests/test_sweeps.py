@@ -245,6 +245,17 @@ def test_what_a_user_can_put_right_is_one_line(arguments, message, capsys, monke
     assert message in error and error.count("\n") == 1
 
 
+def test_without_nvidia_smi_there_is_no_gpu_in_one_line(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    command = [sys.executable, str(ROOT / "scripts/free_gpu.py"), "-c", "pass"]
+    failing = tmp_path / "nvidia-smi"
+    for path in ("nowhere", str(tmp_path)):  # not there, and a driver that does not answer
+        done = subprocess.run(command, env=environment | {"PATH": path}, capture_output=True, text=True)
+        assert done.returncode == 1 and done.stderr.startswith("no GPU: ") and done.stderr.count("\n") == 1
+        failing.write_text("#!/bin/sh\nexit 9\n")
+        failing.chmod(0o755)
+
+
 def test_commands_at_once_hold_different_gpus_and_a_third_waits(tmp_path):
     program = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep({})"
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "3,GPU-b", "TMPDIR": str(tmp_path)}

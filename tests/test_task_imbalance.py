@@ -85,6 +85,15 @@ def test_every_seed_draws_its_own_points_for_all_rows_and_cells(tiny):
     )
 
 
+def test_a_data_set_with_too_small_tasks_is_named_with_what_the_preset_asks_for():
+    with pytest.raises(
+        ValueError, match=r"preset='paper' has tasks of up to 10,000 points, too many for dataset='split_d"
+    ):
+        ti.run(replace(TINY, preset="paper"))
+    with pytest.raises(ValueError, match="'imbalance_sgd' has no settings on dataset='toy_pan'"):
+        ti.run(replace(TINY, dataset="toy_pan"))
+
+
 def test_runs_are_stored_paired_by_seed_and_dealt_to_designs(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("PAPER_LIB_RUNS", str(tmp_path))
     table = ti.run(TINY)

@@ -25,6 +25,10 @@ from paper_lib.rng import generator
 SCENARIOS = ("task_incremental", "domain_incremental", "class_incremental")
 
 
+class TooFewPoints(ValueError):
+    """A task is asked to keep more points of a class than there are."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """What a method may know before it sees data.
@@ -419,7 +423,7 @@ def _keep(
         mine = points[y[points] == label]
         number = size // len(classes) + (place < size % len(classes))
         if number > len(mine):
-            raise ValueError(
+            raise TooFewPoints(
                 f"{name} holds {size}, so {number} points of class {label} of {address[-1]}, which has {len(mine)}"
             )
         kept.append(mine[torch.randperm(len(mine), generator=generator(*address, label))[:number]])

@@ -21,6 +21,7 @@ import pandas as pd
 
 from paper_lib import paper, runs, sweep, tables
 from paper_lib.checks import one_of
+from paper_lib.data.stream import TooFewPoints
 from paper_lib.metrics import PairedDifference, paired_difference
 from paper_lib.rows import ROWS as ROWS_BY_NAME
 from paper_lib.rows import shown_in
@@ -122,8 +123,17 @@ def selections(selection: Selection) -> Iterator[Selection]:
 
 
 def run(selection: Selection) -> pd.DataFrame:
-    """Scores of every row, cell, seed and pair of tasks, as a tidy table."""
-    return sweep.run(selections(selection))
+    """Scores of every row, cell, seed and pair of tasks, as a tidy table.
+
+    Raises:
+        ValueError: the data set has smaller tasks than the preset's designs.
+    """
+    try:
+        return sweep.run(selections(selection))
+    except TooFewPoints as error:
+        most = max(size for cell in cells(selection.preset) for size in cell.sizes)
+        asked = f"preset={selection.preset!r} has tasks of up to {most:,} points"
+        raise ValueError(f"{asked}, too many for dataset={selection.dataset!r}: {error}") from None
 
 
 def stored() -> pd.DataFrame:
