@@ -60,11 +60,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _for_the_user(error: Exception) -> str | None:
     """The message of an error that a user can put right, else None."""
     if isinstance(error, ValueError | OSError):
-        return " ".join(str(error).split())
+        return " ".join(str(error).split()) + _unintended(error)
     # A data error lists every address that was tried and how to place files by hand: lines worth keeping. Whoever
     # raised it has imported its module, so this costs nothing.
     vision = sys.modules.get("paper_lib.data.vision")
     return str(error) if vision and isinstance(error, vision.DataError) else None
+
+
+def _unintended(error: Exception) -> str:
+    """Where an error came about that no ``raise`` told of: the fault may be in the code, a new method's say."""
+    import traceback
+
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if isinstance(error, OSError) or (last.line or "").startswith("raise"):
+        return ""
+    return f" ({last.filename}, line {last.lineno}; `paper-lib --traceback ...` shows how it came to that)"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,7 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     swept.set_defaults(command=_sweep)
 
     show = commands.add_parser("list", help="list chapters and rows, or what one of them takes")
-    show.add_argument("names", metavar="NAME", nargs="*", help="a chapter or a row; default: all")
+    show.add_argument(
+        "names", metavar="NAME", nargs="*", help="a chapter or a row, also with dataset= and preset=; default: all"
+    )
     show.set_defaults(command=_list)
 
     results = commands.add_parser("results", help="the stored results: what there is, what is lacking, exports")
@@ -235,8 +247,16 @@ def score_lines(summary: pd.DataFrame) -> str:
 def _list(options: argparse.Namespace) -> int:
     import inspect
 
+    from paper_lib.data.stream import DATASETS
     from paper_lib.rows import ROWS
+    from paper_lib.sweep import PRESETS
 
+    values = _assignments([word for word in options.names if "=" in word])
+    options.names = [word for word in options.names if "=" not in word]
+    for name, value in values.items():
+        one_of(name, value, {"dataset": DATASETS, "preset": PRESETS}[one_of("column", name, ("dataset", "preset"))])
+    if values and not (options.names and "dataset" in values):
+        raise ValueError("give a row and dataset=..., such as paper-lib list sfsvi dataset=split_mnist preset=paper")
     for name in options.names:
         one_of("name", name, [*chapters(), *ROWS])
     for name in chapters():  # a chapter and a row may share a name
@@ -248,22 +268,37 @@ def _list(options: argparse.Namespace) -> int:
     for name, row in ROWS.items():
         if name in options.names or not options.names:
             print(f"{name}: {row.style.label}; {', '.join(row.scenarios)}; {', '.join(row.settings)}")
-            if options.names:
+            if values:
+                _print_values(name, values["dataset"], values.get("preset", "paper"))
+            elif options.names:
                 _print_settings(name)
     return 0
+
+
+def _print_values(name: str, dataset: str, preset: str) -> None:
+    """The settings with which a row runs on a data set."""
+    from paper_lib.rows import ROWS
+    from paper_lib.runs import STREAM_DEFAULTS
+
+    method, stream = ROWS[name].build(dataset, preset, {})
+    for setting in ROWS[name].takes:
+        value = getattr(method, setting, stream.get(setting, STREAM_DEFAULTS.get(setting)))
+        print(f"    {setting}={_as_word(value)}")
 
 
 def _print_settings(name: str) -> None:
     """What a row takes, with the type's words and its description."""
     from functools import partial
 
+    from paper_lib.data.stream import make_stream
     from paper_lib.notebook import in_words
     from paper_lib.rows import ROWS
 
     row = ROWS[name]
     made = row.make.func if isinstance(row.make, partial) else row.make
     for setting, hint in row.takes.items():
-        print(f"    {setting}  {in_words(hint)}. {_described(made, setting)}".rstrip())
+        words = _described(made, setting) or _described(make_stream, setting)
+        print(f"    {setting}  {in_words(hint)}. {words}".rstrip())
 
 
 def _print_parameters(module: ModuleType) -> None:
@@ -296,12 +331,12 @@ def _as_word(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _described(config_type: type, name: str) -> str:
-    """What the class's docstring says of a field under ``Attributes``."""
+def _described(documented: Any, name: str) -> str:
+    """What the docstring of a class or function says of a field or an argument."""
     import inspect
 
     words: list[str] = []
-    for line in inspect.getdoc(config_type).splitlines():
+    for line in inspect.getdoc(documented).splitlines():
         if line.startswith(f"    {name}: "):
             words = [line.partition(": ")[2]]
         elif words and line.startswith("        "):
@@ -369,6 +404,8 @@ def _results(options: argparse.Namespace) -> int:
             one_of(name, one, allowed[name])
     if options.action == "missing":
         wholes = [one for one in plan.load("paper").wholes() if one.has(values)]
+        if not wholes:
+            raise ValueError(f"plans/paper.py asks for nothing of {' '.join(options.parameters)}")
         commands = [left.command for one in wholes if (left := one.missing())]
         print("\n".join(commands) or "the tables hold all of that kind that plans/paper.py asks for")
         return 0

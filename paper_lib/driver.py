@@ -100,6 +100,7 @@ def run(
 
     Raises:
         KeyboardInterrupt: after the last state that was copied is saved, at most seconds old.
+        ValueError: the method gives back something that has not the seeds on its first axis.
     """
     spec, num_tasks = stream.spec, stream.spec.num_tasks
     state = method.init(spec, seeds, device)
@@ -139,6 +140,7 @@ def run(
                         copied = time.perf_counter()
 
                 state, info, kept = method.learn(state, task.to(device), report)
+                _check_seeds_first({"info": info, "kept": kept}, len(seeds))
                 if torch.device(device).type == "cuda":
                     torch.cuda.synchronize(device)
                 outcome.seconds[task.index] = np.nan if resumed else time.perf_counter() - started
@@ -146,6 +148,9 @@ def run(
                 for tested in held_out[: task.index + 1]:
                     task_id = tested.index if spec.scenario == "task_incremental" else None
                     log_probs = predict(method, state, tested.x, task_id)
+                    if log_probs.shape != (asked := (len(seeds), len(tested.y), spec.num_units)):
+                        found = tuple(log_probs.shape)
+                        raise ValueError(f"predict gave log-probabilities {found}; (seed, n, unit) is {asked} here")
                     for name, score in SCORES.items():
                         outcome.scores[name][:, task.index, tested.index] = score(log_probs, tested.y).cpu().numpy()
                     progress.show(task.index + 1)
@@ -168,6 +173,17 @@ def predict(method: Method, state: State, x: Tensor, task_id: int | None = None,
     """Log-probabilities ``(seed, n, unit)``, computed ``chunk`` points at a time."""
     with torch.inference_mode():
         return torch.cat([method.predict(state, part, task_id) for part in x.split(chunk)], dim=1)
+
+
+def _check_seeds_first(given: Mapping[str, Mapping[str, Tensor]], num_seeds: int) -> None:
+    """Refuse what would be stored as another seed's, before anything of it is saved."""
+    for what, arrays in given.items():
+        for name, value in arrays.items():
+            if value.shape[:1] != (num_seeds,):
+                shape = tuple(value.shape)
+                raise ValueError(
+                    f"learn gave {what} {name!r} of shape {shape}; its first axis must be {num_seeds} seeds"
+                )
 
 
 def kept_path(checkpoint: Path, task: int) -> Path:
@@ -204,8 +220,9 @@ def load(path: Path, template: State, device: str | torch.device, identity: str)
         scores = {name: arrays[f"scores/{name}"] for name in SCORES}
         kept = [_read(kept_path(path, t), identity) if t in arrays["kept"] else {} for t in range(next_task)]
         tensors = {name: torch.from_numpy(arrays[f"state/{name}"]) for name, _ in named_tensors(template)}
-    except Exception as error:
-        raise ValueError(f"{path} is not a checkpoint of this run ({error}); remove it to start afresh") from error
+    except Exception as error:  # of what readers of damaged files say, nothing helps
+        why = error if isinstance(error, OtherRun | OSError) else "it is damaged"
+        raise ValueError(f"{path} is not a checkpoint of this run ({why}); remove it to start afresh") from error
     on_cpu = {name for name, leaf in named_tensors(template) if leaf.device.type == "cpu"}
     tensors = {name: t if name in on_cpu else t.to(device) for name, t in tensors.items()}
     info: dict[str, list[np.ndarray]] = {}
@@ -214,13 +231,17 @@ def load(path: Path, template: State, device: str | torch.device, identity: str)
     return next_task, _rebuilt(template, tensors), Outcome(scores, info, kept, seconds, elapsed)
 
 
+class OtherRun(ValueError):
+    """A file is of another run than the one that is asked for."""
+
+
 def _read(path: Path, identity: str) -> dict[str, np.ndarray]:
     """The arrays of a file that belongs to the run named ``identity``."""
     with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         arrays = dict(stored)
     found = str(arrays.pop("identity"))
     if found != identity:
-        raise ValueError(f"it is of {found}, not of {identity}")
+        raise OtherRun(f"it is of {found}, not of {identity}")
     return arrays
 
 

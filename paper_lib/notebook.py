@@ -101,7 +101,7 @@ def selection_from(live: Selection, values: Mapping[str, object]) -> Selection:
             takes.setdefault(name, []).append(hint)
     everywhere = {name: hint for row in ROWS.values() for name, hint in row.takes.items()}
     given = {n: v for n, v in values.items() if n not in hints and v is not None}
-    known = takes if rows != live.rows else everywhere
+    known = hints | (takes if rows != live.rows else everywhere)
     refuse_unknown((name for name in values if name not in hints and name not in everywhere), known)
     # Rows may type a setting differently: the value must do for each row that takes it.
     hints_of = {name: takes.get(name) or [everywhere[name]] for name in given}
@@ -343,6 +343,8 @@ def _int(value: object) -> int:
         value = int(value) if re.fullmatch(r"[+-]?\d+", value.strip()) else float(value)
     if isinstance(value, bool) or not isinstance(value, Real) or value != int(value):
         raise ValueError
+    if isinstance(value, float) and abs(value) > 2**53:  # it stands for several whole numbers
+        raise ValueError
     return int(value)
 
 
@@ -370,7 +372,9 @@ def in_words(hint: Any) -> str:
         arguments = get_args(hint)
         if arguments[-1:] == (Ellipsis,):
             many = {int: "whole numbers, such as 0,1,2 or 0:10", float: "numbers, such as 0.1,1", str: "words"}
-            return f"a list of {many.get(arguments[0]) or in_words(arguments[0])}"
+            each = [one for one in _parts(arguments[0]) if one is not type(None)]
+            or_none = " or none" * (len(each) < len(_parts(arguments[0])))
+            return f"a list of {many.get(each[0]) or in_words(each[0])}{or_none}"
         return f"a list of {', '.join(map(in_words, arguments))}"
     return {type(None): "none", bool: "true or false", int: "a whole number", float: "a number", str: "a word"}[hint]
 

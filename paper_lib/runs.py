@@ -159,7 +159,10 @@ def execute(
         stream = make_stream(**job.stream)
         identity, place = _place(job, stream.digest)
         reused = [s for s in seeds if (place / f"seed{s}.json").exists()]
+        for seed in reused:
+            read(place / f"seed{seed}.json")  # raises now if it is damaged, and not after hours
         for stack, checkpoint in _stacks(place, seeds):
+            place.mkdir(parents=True, exist_ok=True)  # so does a store that cannot be written
             label = f"{job.row} on {stream.spec.dataset}"
             if checkpoint.exists():
                 print(f"{label}: seeds {spans(stack)} go on from their checkpoint", file=_stderr())
@@ -240,7 +243,10 @@ def _asked_for(path: Path, job: Job) -> dict[str, Any]:
     record, name = read(path), [job.row, job.preset, job.changes]
     if name not in record["names"]:
         record["names"].append(name)
-        write_whole(path, json.dumps(record))
+        try:
+            write_whole(path, json.dumps(record))
+        except OSError as error:  # a store that others share and only read
+            print(f"{job.row}: {error}; the record is used as it is", file=_stderr())
     return record | job.named
 
 

@@ -80,6 +80,12 @@ def _job(name: str, selection: Selection) -> runs.Job:
             f"task asks for the task's name, and one head for none; {scenario} is served by {others}"
         )
     method, stream = one.build(dataset, selection.preset, selection.changes)
+    tasks = stream.get("num_tasks") or NUM_TASKS[dataset]
+    for setting in ("epochs", "num_context"):
+        value = selection.changes.get(setting)
+        if isinstance(value, tuple | list) and len(value) != tasks:
+            told = runs.written({setting: value})
+            raise ValueError(f"{told} has {len(value)} entries for {tasks} tasks; give one number, or one a task")
     plain, usual = one.build(dataset, selection.preset, {})
     if selection.split == "validation":
         for options in (stream, usual):

@@ -42,6 +42,10 @@ it passes one, or passes as a triangle mean only, which several printed numbers 
 nearest is judged, and named in brackets. This favours agreement. Ours are {{term}}`final accuracy` /
 {{term}}`triangle mean`, percent.
 
+ProtoCL is *on par* with S-FSVI if the interval of its final accuracy less S-FSVI's, seed by seed, reaches 0 or more on
+both sets of Table 1, for tuned ProtoCL or for that with the paper's epochs. ProtoCL as published and the calibrated
+rows have no part in it. On CIFAR *better* asks for an interval above 0.
+
 A printed number is *not comparable* if the runs have fewer seeds or epochs, or if its ± can be no standard error. So is
 a claim whose assumptions no run here meets. *Open* is what has not been run, or with too few seeds to judge a figure. A
 line that rests on fewer seeds says so. Intervals are 95 %. M1, R3 and so on are entries of {{doc}}`/notebooks/errata`.

@@ -167,6 +167,12 @@ def test_a_chapter_runs_its_live_selection_with_what_is_changed(name, monkeypatc
         (["list", "severall"], "(did you mean 'several'?)"),
         (["tabulate", "coinflips"], "no record to tabulate of 'coinflips'"),
         (["run", "seeds=0:2"], "give a chapter of paper-lib list, or rows=..., such as rows=replay,joint"),
+        (["run", "rows=sgd", "seed=3"], "there is no parameter 'seed' (did you mean 'seeds'?)"),
+        (["run", "rows=sgd", "datset=split_digits"], "there is no parameter 'datset' (did you mean 'dataset'?)"),
+        (["run", "rows=sgd", "epochs=1,1,1,1,1,9"], "epochs=1,1,1,1,1,9 has 6 entries for 5 tasks; give one number"),
+        (["run", "rows=sgd", "seeds=1e30"], "seeds='1e30' is not a list of whole numbers"),
+        (["list", "sgd", "preset=paper"], "give a row and dataset=..., such as"),
+        (["list", "sgd", "colour=red", "dataset=split_mnist"], "column='colour' is not one of dataset, preset"),
         (["run", "replay"], "replay is a row: paper-lib run rows=replay"),
         (["run", "rows=replya"], "rows='replya' is not one of sgd,"),
         (["run", "rows=replay", "epoch=3"], "there is no parameter 'epoch' (did you mean 'epochs'?)"),
@@ -226,6 +232,7 @@ def test_a_chapter_and_a_row_of_one_name_are_both_listed_and_sizes_are_told(caps
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["missing", "dataset=split_digits"], "plans/paper.py asks for nothing of dataset=split_digits"),
         (["missing", "dataset=split_minst"], "dataset='split_minst' is not one of .*did you mean 'split_mnist'"),
         (["export", "row=protcl"], "row='protcl' is not one of"),
         (["list", "format=json"], "format=json is of results export"),
@@ -255,6 +262,27 @@ def test_every_chapter_and_row_of_the_package_is_listed(capsys):
     for setting in ROWS["replay"].takes:
         assert re.search(rf"^    {setting}  .", out, re.M), setting
     assert "    rows=" in out and "    changes" not in out
+
+
+def test_a_fault_that_nobody_raised_on_purpose_is_told_with_its_place(monkeypatch, capsys):
+    def broken(selection):
+        _, _, _ = selection.seeds
+
+    monkeypatch.setattr(sweep, "run", broken)
+    assert cli.main(["run", "rows=sgd", "seeds=0:2"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("paper-lib: not enough values to unpack (expected 3, got 2) (") and error.count("\n") == 1
+    assert f"{__file__}, line " in error and "paper-lib --traceback" in error
+
+
+def test_a_row_s_values_on_a_data_set_are_listed(capsys):
+    assert cli.main(["list", "sfsvi", "dataset=split_mnist", "preset=paper"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("sfsvi: S-FSVI;")
+    values = dict(line.strip().split("=", 1) for line in lines)
+    method, _ = ROWS["sfsvi"].build("split_mnist", "paper", {})
+    assert values["num_context"] == str(method.num_context) and values["prior_var"] == str(method.prior_var)
+    assert set(values) == set(ROWS["sfsvi"].takes) and values["scaling"] == "unit"
 
 
 def test_stored_results_are_listed_and_exported(capsys):

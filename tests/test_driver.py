@@ -1,5 +1,6 @@
 """The driver: what it evaluates, what it hands to a method, and that an interrupted run ends with the same numbers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -335,6 +336,45 @@ def test_predicting_changes_nothing_in_the_state(name, digits):
     second = driver.predict(method, state, digits.held_out[0].x)
     assert torch.equal(first, second)
     assert all(torch.equal(before[place], t) for place, t in driver.named_tensors(state))
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Replay that gives back something of another shape."""
+
+    change: Callable
+
+    def init(self, *arguments):
+        return REPLAY.init(*arguments)
+
+    def learn(self, *arguments):
+        state, info, kept = REPLAY.learn(*arguments)
+        return state, self.change(info), kept
+
+    def predict(self, *arguments):
+        return self.change(REPLAY.predict(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x if isinstance(x, dict) else x[:1], r"predict gave log-probabilities \(1, .* is \(2, "),
+        (lambda x: x if isinstance(x, dict) else x.mT, r"predict gave log-probabilities \(2, 10, "),
+        (
+            lambda x: {"n": torch.tensor(3.0)} if isinstance(x, dict) else x,
+            r"info 'n' of shape \(\); its first axis must",
+        ),
+        (
+            lambda x: {"loss": x["loss"].mT} if isinstance(x, dict) else x,
+            r"info 'loss' of shape \(3, 2\); .* be 2 seeds",
+        ),
+    ],
+)
+def test_what_would_be_stored_as_another_seed_s_is_refused_after_the_first_task(change, message, digits, tmp_path):
+    path = tmp_path / "run.npz"
+    with pytest.raises(ValueError, match=message):
+        driver.run(Wrong(change), digits, SEEDS, checkpoint=path)
+    assert not path.exists()  # the method that is put right goes on from nothing wrong
 
 
 def test_predictions_in_chunks_are_those_of_all_points(digits):

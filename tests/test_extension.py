@@ -37,11 +37,9 @@ class Frequencies:
 
     Attributes:
         prior: pseudo-count of every class.
-        epochs: of nothing.
     """
 
     prior: float = 1.0
-    epochs: int = 1
 
     VERSION: ClassVar[int] = 1
 

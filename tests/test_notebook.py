@@ -201,7 +201,7 @@ LIVE = Selection(rows=("sgd", "replay"), scenario="class_incremental", changes={
         ({"seeds": "0:2", "device": "cpu"}, {"seeds": (0, 1)}),
         ({"rows": "joint", "scenario": None}, {"rows": ("joint",), "scenario": None}),
         ({"epochs": "7"}, {"changes": {"epochs": 7}}),
-        ({"epochs": "3,4", "dropout": None}, {"changes": {"epochs": (3, 4)}}),
+        ({"epochs": "3,4,5,6,7", "dropout": None}, {"changes": {"epochs": (3, 4, 5, 6, 7)}}),
         ({"epochs": None, "learning_rate": None}, {}),
         ({"batch_size": "none"}, {"changes": {"epochs": 2, "batch_size": None}}),
         ({"train_sizes": "20,none,20,20,20"}, {"changes": {"epochs": 2, "train_sizes": (20, None, 20, 20, 20)}}),

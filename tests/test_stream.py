@@ -96,6 +96,22 @@ def test_every_image_carries_the_label_and_name_of_its_class(fakes, scenario):
                 assert torch.equal(task.y, pixel + (offset if second_set else 0))
 
 
+@pytest.mark.parametrize(
+    ("mean", "sd", "message"),
+    [
+        ((0.1, 0.2, 0.3), (1.0, 1.0, 1.0), r"digits: mean=.* has 3 entries for 1 channels"),
+        ((0.1,), (0.0,), r"mean=\(0.1,\) and sd=\(0.0,\) must be finite, as many, and sd positive"),
+        ((float("nan"),), (1.0,), "must be finite"),
+        ((0.1,), (1.0, 1.0), "as many"),
+    ],
+)
+def test_a_scaling_that_does_not_fit_is_refused(mean, sd, message, monkeypatch):
+    deals = stream._DEALS
+    with pytest.raises(ValueError, match=message):
+        monkeypatch.setitem(deals, "split_digits", replace(deals["split_digits"], mean=mean, sd=sd))
+        make_stream("split_digits")
+
+
 def test_the_released_split_cifar100_begins_with_cifar10_and_ends_with_class_89(fakes):
     names = make_stream("split_cifar10_100").spec.class_names
     assert names[0][0] == "cifar-10 0" and names[1][0] == "cifar-100 0" and names[-1][-1] == "cifar-100 89"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -174,6 +175,13 @@ class _Deal:
     sd: tuple[float, ...]
     read: Callable[[], vision.VisionData] | None = None
 
+    def __post_init__(self) -> None:
+        finite = all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.sd, strict=False))
+        if not finite or len(self.mean) != len(self.sd):
+            raise ValueError(
+                f"{self.label}: mean={self.mean} and sd={self.sd} must be finite, as many, and sd positive"
+            )
+
 
 def _in_turn(source: str, num_tasks: int, num_classes: int) -> tuple[tuple[str, range], ...]:
     return tuple((source, range(num_classes * t, num_classes * (t + 1))) for t in range(num_tasks))
@@ -310,6 +318,8 @@ def make_stream(
         chosen = _keep("test_sizes", chosen, y, classes, tested[index], (0, "held out", eval_split, source))
         held_out.append(Task(index, x[chosen], y[chosen] + to_unit))
     standard = scaling == "standard"
+    if len(deal.mean) != (channels := train[0].x.shape[1]):
+        raise ValueError(f"{deal.label}: mean={deal.mean} has {len(deal.mean)} entries for {channels} channels")
     spec = Spec(
         dataset=dataset,
         scenario=scenario,

@@ -77,7 +77,8 @@ def comparison(dataset: str) -> pd.DataFrame:
     for name in found.index[(found["words"] == "") & (found["n"] > 0)]:
         method, _ = ALL_ROWS[name].build(dataset, "paper", {})
         epochs = tables.epochs_of(table[table["row"] == name])
-        few = tables.shortfall(int(found.n[name]), epochs, float(np.mean(method.epochs)))
+        full = getattr(method, "epochs", None)  # a method need not have any
+        few = tables.shortfall(int(found.n[name]), epochs, None if full is None else float(np.mean(full)))
         found.loc[name, "words"] = f"reduced: {', '.join(few)}" if few else ""
     return found
 
