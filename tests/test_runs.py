@@ -583,6 +583,26 @@ def test_a_damaged_record_stops_nothing_that_does_not_need_it(outcomes):
         runs.tabulate()
 
 
+def test_a_store_that_can_only_be_read_serves_another_row_of_the_same_settings(outcomes, monkeypatch, capsys):
+    runs.execute([JOB], (0, 1))
+
+    def refused(path, text):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(runs, "write_whole", refused)
+    table = runs.execute([replace(JOB, row="replay_elsewhere")], (0, 1))
+    assert set(table["row"]) == {"replay_elsewhere"} and set(table.seed) == {0, 1} and outcomes.asked == [(0, 1)]
+    assert "Permission denied" in capsys.readouterr().err
+
+
+def test_a_damaged_record_is_told_before_the_seeds_beside_it_are_trained(outcomes):
+    runs.execute([JOB], (0, 1))
+    records()[1].write_text(records()[1].read_text()[:50])
+    with pytest.raises(ValueError, match=r"seed1\.json"):
+        runs.execute([JOB], (0, 1, 2, 3))
+    assert outcomes.asked == [(0, 1)]
+
+
 def test_a_damaged_table_is_an_error_that_names_the_file(outcomes):
     runs.execute([JOB], (0,))
     path = runs.tabulate(TABLE)[0]
