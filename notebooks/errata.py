@@ -13,7 +13,7 @@
 # :class: tip
 # **The paper:** prints the formulas below.\
 # **Here:** seven do not hold as printed (M1 to M7). On examples, the printed ones are off by at least {glue:text}`printed_off:.0f` % and the corrected ones by at most {glue:text}`corrected_off:.1f` %.\
-# **Verdict:** no accuracy that the paper prints rests on them, but for M4: ProtoCL's code, too, takes a product over single points. With the corrected formulas the reasoning of Section 5 holds for a weight that does not drift and whose points have equal gradients; for one that drifts the number of new points counts, not the share.
+# **Verdict:** no accuracy that the paper prints rests on them, but for M4: ProtoCL's code, too, takes a product over single points. With the corrected formulas the reasoning of Section 5 holds for a weight that does not drift, if the output depends on it equally at every point; for one that drifts the number of new points counts, not the share.
 # :::
 #
 # **Question.** Which printed formulas of {cite:p}`kessler2023sequential` do not hold, and what holds instead? Every
@@ -113,12 +113,12 @@ Table(errata.shown(result.checks), source=errata.SOURCE)
 # - App. G calls its equations similar to "the filtering example" of Sec. 4, which has a regression and no filter.
 # - Assumption 1 and App. G take the Hessian to be the same at every point. Lemma 1 has one that is not: a point adds
 #   $g(x_t)^2 / \sigma^2$.
-# - Lemma 1 gives the variance of one weight with all others fixed. It is at most the weight's own posterior variance, and
-#   equal to it only if no other weight matters.
+# - Lemma 1 gives the variance of one weight with all others fixed. It is at most the weight's own posterior variance,
+#   and equal to it only if the posterior correlates the weight with no other.
 # - App. G writes "proportional" between log densities that are equal but for a constant, and then drops the constant.
-# - Sec. 2.2 calls task-incremental learning incompatible with sequential Bayesian inference, as prediction needs no task
-#   there. A likelihood that is given the task is enough.
-# - Sec. 7 calls the variance of embeddings isotropic, and a few lines on the covariance of its Gaussians diagonal. The
+# - Sec. 2.2 calls task-incremental learning incompatible with sequential Bayesian inference, whose equation has no task
+#   in it. A likelihood that is given the task is enough.
+# - Sec. 7 calls the variance of embeddings isotropic and, a few lines on, the covariance of its Gaussians diagonal. The
 #   released code has one variance for all dimensions, of embeddings and of each prototype.
 
 # %% [markdown]

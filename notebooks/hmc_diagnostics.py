@@ -133,9 +133,10 @@ Table(tables.verdicts(hmc_diagnostics.CLAIMS))
 # **Convergence.** At the paper's settings {glue:text}`toy_pan_hmc_gate` gates are passed on Pan's set, and
 # {glue:text}`toy_gaussians_hmc_gate` on the circle. With step and masses adapted,
 # {glue:text}`toy_pan_hmc_adapted_gate`; without any fitted density, {glue:text}`toy_pan_hmc_exact_gate` (on the circle
-# {glue:text}`toy_gaussians_hmc_exact_gate`). The paper states no threshold. With $\hat R < 1.1$ alone, for log density and
-# probabilities, its settings would pass {glue:text}`toy_pan_hmc_loose` and {glue:text}`toy_gaussians_hmc_loose` times. The
-# paper's step of 0.001 with 20 gradients moves a chain by 0.02 where the prior is 0.3 wide.
+# {glue:text}`toy_gaussians_hmc_exact_gate`). The paper states no threshold. With $\hat R < 1.1$ alone, for log density
+# and probabilities, the paper's settings would pass {glue:text}`toy_pan_hmc_loose` on Pan's set and
+# {glue:text}`toy_gaussians_hmc_loose` on the circle. Their step of 0.001 with 20 gradients moves a chain by 0.02 where
+# the prior is 0.3 wide.
 #
 # :::{margin}
 # Steps of 0.02 in random directions need about $(0.3 / 0.02)^2 \approx 225$ iterations to cross the prior once. Theory

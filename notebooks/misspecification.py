@@ -13,7 +13,7 @@
 # :class: tip
 # **The paper:** exact inference in a wrong model can forget (Figure 4, no number).\
 # **Here:** a line's squared error on task 1 rises from {glue:text}`line_before:.3f` to {glue:text}`line_after:.3f` (5 data sets, noise variance 0.010); that of lines which each own a region of inputs ends at {glue:text}`experts_after:.3f`.\
-# **Verdict:** reproduced. With much data the line's error tends to 0.010 + 1/12 = 0.093. The mixture that the paper proposes instead forgets too, by squared error.
+# **Verdict:** reproduced. With much data the line's error tends to 0.010 + 1/12 = 0.093. The mixture that the paper proposes instead forgets {glue:text}`mixture_nats:.2f` nats a point where the line forgets {glue:text}`line_nats:.2f`; by squared error it forgets more than the line.
 # :::
 #
 # **Question.** Does a learner that follows Bayes' rule exactly remember its first {term}`task`? Section 4 of
@@ -41,7 +41,7 @@ from paper_lib.notebook import Table, from_notebook
 num_points: int = 50  # training points of each task
 noise_precision: float = 100.0  # beta, one over the variance of the noise
 prior_var: float = 1.0  # variance of the prior on intercept and slope
-num_experts: int = 3  # lines in either mixture: one more than there are tasks, as their number is not known
+num_experts: int = 3  # lines in either mixture: one more than tasks, whose number a learner does not know
 seeds: list[int] = [0, 1, 2, 3, 4]  # data sets
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The paper's Figure 4 (top), the model that it asks for (middle) and one that also knows where each line holds (bottom). At the default settings the line fits task 1, and after task 2 it is the best single line for both tasks, which fits neither. The mixture has both lines and predicts halfway between them. The experts keep both tasks.", "name": "fig-misspecification-fit"}, "image": {"alt": "Six panels of data and predictive bands. Top row, one Bayesian line: after task 1 it follows the rising points on the left; after task 2 it is flat at about one half and misses the rising left half and the falling right half. Middle row, a mixture of lines: after task 2 its mean is nearly flat near one, with a band wide enough for both lines. Bottom row, linear experts: after task 2 the predictive mean follows both halves."}}
@@ -50,8 +50,8 @@ result = misspecification.run(config)
 plots.change_point_fit(result.curves, result.data)
 
 # %% [markdown]
-# Scores on task 1, means over data sets; {term}`forgetting` is how much worse a score became. Last, the mean over both tasks
-# after task 2, the paper's $P_2$ (a squared error has its own sign here).
+# Scores on task 1, means over data sets; {term}`forgetting` is how much worse a score became. Last, the mean over both
+# tasks after task 2, the paper's $P_2$ (of squared error less is better).
 
 # %% tags=["hide-input"]
 for name, value in misspecification.numbers(result.scores).items():

@@ -38,7 +38,7 @@
 # - One chain predicts. It averages outputs before the softmax (logits) and not probabilities.
 #
 # Two more are not varied: it draws 5,000 times where the text has 11,000, in each row of this chapter too, and its seeds
-# and tasks share streams of momenta, which is nowhere done here.
+# and tasks draw the same random momenta, where here each has its own.
 #
 # "All corrected" changes the first three and the last three. It also lets the step size adapt, and with it the masses,
 # one for each weight, by which HMC makes long steps where the posterior is wide. Choosing components on whole chains has
@@ -99,16 +99,19 @@ Table(tables.verdicts(why_hmc_forgets.CLAIMS))
 #
 # **The published sampler alone does not lose them.** As published, chains pass no gate, and still end at
 # {glue:text}`nothing_fitted_exact` with nothing fitted. Changes of the sampler, with the mixture handed on:
-# {glue:text}`group_sampler`. Of what the release does differently, these were changed alone so far, less as published:
-# {glue:text}`alone`. With three seeds neither is told apart from no change. Step and masses adapt there while a rejection still sends a chain back to its start, so they
-# are learned near it; with all corrected they are not.
+# {glue:text}`group_sampler`. With step and masses adapted a rejection still sends a chain back to its start, so both are
+# learned near it; with all corrected they are not.
 #
-# **As published, later tasks are not even learned.** By task, {glue:text}`published_unlearned` seeds have not learned it
-# by HMC's own draws, and {glue:text}`published_chance` end at chance or below on every task. Under the mixture that it
-# inherits, HMC's own draws are right on {glue:text}`published_last` of the points of task 5, where the same sampler is right on nearly all points if nothing is fitted. So
-# {glue:text}`as_published` is not all forgetting. Mixture and step do this together: with step and masses adapted HMC's draws
-# under a mixture are right on {glue:text}`step_size_and_masses_adapt_draws` of the five tasks just learned, and with 800
-# points a blob on {glue:text}`800_points_a_blob_draws`.
+# **Differences from the text, changed alone so far**, less as published on the same seeds: {glue:text}`alone`. With three
+# seeds none is told apart from no change.
+#
+# **As published, later tasks are not even learned.** By task, {glue:text}`published_unlearned` seeds have not learned
+# it by HMC's own draws, and {glue:text}`published_chance` end at chance or below on every task. Under the mixture that
+# it inherits, HMC's own draws are right on {glue:text}`published_last` of the points of task 5, where the same sampler
+# is right on nearly all points if nothing is fitted. So {glue:text}`as_published` is not all forgetting. It takes the
+# mixture, the published step and few points together: with step and masses adapted HMC's draws under a mixture are
+# right on {glue:text}`step_size_and_masses_adapt_draws` of the five tasks just learned, and with 800 points a blob on
+# {glue:text}`800_points_a_blob_draws`.
 #
 # **Changes of the fit:** {glue:text}`group_fit`. As published the mixture ends at {glue:text}`as_published`.
 #

@@ -68,11 +68,12 @@ def _for_the_user(error: Exception) -> str | None:
 
 
 def _unintended(error: Exception) -> str:
-    """Where an error came about that no ``raise`` told of: the fault may be in the code, a new method's say."""
+    """Where an error came about that no ``raise`` of this package made: the fault may be in a new method's code."""
     import traceback
 
     last = traceback.extract_tb(error.__traceback__)[-1]
-    if isinstance(error, OSError) or (last.line or "").startswith("raise"):
+    ours = Path(last.filename).is_relative_to(Path(__file__).parent)
+    if isinstance(error, OSError) or (ours and (last.line or "").startswith("raise")):
         return ""
     return f" ({last.filename}, line {last.lineno}; `paper-lib --traceback ...` shows how it came to that)"
 
@@ -258,8 +259,8 @@ def _list(options: argparse.Namespace) -> int:
     if values and not (options.names and "dataset" in values):
         raise ValueError("give a row and dataset=..., such as paper-lib list sfsvi dataset=split_mnist preset=paper")
     for name in options.names:
-        one_of("name", name, [*chapters(), *ROWS])
-    for name in chapters():  # a chapter and a row may share a name
+        one_of(*("row", name, ROWS) if values else ("name", name, [*chapters(), *ROWS]))
+    for name in chapters() if not values else ():  # a chapter and a row may share a name
         if name in options.names or not options.names:
             module = _chapter(name)
             print(f"{name}: {(inspect.getdoc(module) or '').partition(chr(10))[0]}")
@@ -419,7 +420,7 @@ def _results(options: argparse.Namespace) -> int:
     summary = tables.summary(table).round(4)
     write = {
         "csv": summary.to_csv,
-        "latex": partial(summary.to_latex, escape=True, float_format="%.2f", na_rep="–"),
+        "latex": partial(summary.to_latex, escape=True, float_format="%.2f", na_rep="--"),
         "json": lambda index: summary.to_json(orient="records"),
     }
     print(write[form](index=False))

@@ -100,7 +100,7 @@ def run(
 
     Raises:
         KeyboardInterrupt: after the last state that was copied is saved, at most seconds old.
-        ValueError: the method gives back something that has not the seeds on its first axis.
+        ValueError: what the method gives back has not the shape that its contract says.
     """
     spec, num_tasks = stream.spec, stream.spec.num_tasks
     state = method.init(spec, seeds, device)
@@ -179,8 +179,7 @@ def _check_seeds_first(given: Mapping[str, Mapping[str, Tensor]], num_seeds: int
     """Refuse what would be stored as another seed's, before anything of it is saved."""
     for what, arrays in given.items():
         for name, value in arrays.items():
-            if value.shape[:1] != (num_seeds,):
-                shape = tuple(value.shape)
+            if (shape := tuple(np.shape(value)))[:1] != (num_seeds,):
                 raise ValueError(
                     f"learn gave {what} {name!r} of shape {shape}; its first axis must be {num_seeds} seeds"
                 )
@@ -221,7 +220,7 @@ def load(path: Path, template: State, device: str | torch.device, identity: str)
         kept = [_read(kept_path(path, t), identity) if t in arrays["kept"] else {} for t in range(next_task)]
         tensors = {name: torch.from_numpy(arrays[f"state/{name}"]) for name, _ in named_tensors(template)}
     except Exception as error:  # of what readers of damaged files say, nothing helps
-        why = error if isinstance(error, OtherRun | OSError) else "it is damaged"
+        why = error if isinstance(error, OtherRun | OSError) else "it is damaged, or of other code"
         raise ValueError(f"{path} is not a checkpoint of this run ({why}); remove it to start afresh") from error
     on_cpu = {name for name, leaf in named_tensors(template) if leaf.device.type == "cpu"}
     tensors = {name: t if name in on_cpu else t.to(device) for name, t in tensors.items()}

@@ -659,8 +659,8 @@ SECTIONS_4_5 = (
         name="imbalance of one weight",
         says="under assumptions, earlier tasks can be forgotten if there is more data for the current one",
         verdict="with a caveat",
-        ours="exact for one weight whose best value stays and whose points have equal gradients; if it drifts, the "
-        "number of new points counts, not the share",
+        ours="exact for one weight whose best value stays, if the output depends on it equally at every point; if it "
+        "drifts, the number of new points counts, not the share",
         chapter="task_imbalance",
         tested="tests/test_weight_filter.py",
     ),

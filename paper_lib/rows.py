@@ -387,7 +387,7 @@ HMC_QUICK_PUBLISHED = on(TOYS, **HMC_LOOK, max_components=5, final_rows=50)
 # --- two tasks of unlike size: a hidden layer of 100 units, 600 steps a task, set in experiments/task_imbalance.py
 
 TWO_TASKS = {"num_tasks": 2}
-OF_UNLIKE_SIZE = tuple(name for name in DATASETS if name not in TOYS)  # a task of those has 160 points
+OF_UNLIKE_SIZE = tuple(name for name in DATASETS if name not in TOYS)  # a toy's task has 160 points
 IMBALANCE = on(OF_UNLIKE_SIZE, hidden=(100,), batch_size=50, learning_rate=1e-3)
 IMBALANCE_QUICK = on(OF_UNLIKE_SIZE, hidden=(64,), batch_size=10, learning_rate=2e-3)
 IMBALANCE_VCL = {"num_samples": 1, "num_samples_predict": 10, "likelihood_start": False}

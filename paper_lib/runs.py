@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import errno
 import hashlib
 import inspect
 import json
@@ -162,7 +163,9 @@ def execute(
         for seed in reused:
             read(place / f"seed{seed}.json")  # raises now if it is damaged, and not after hours
         for stack, checkpoint in _stacks(place, seeds):
-            place.mkdir(parents=True, exist_ok=True)  # so does a store that cannot be written
+            place.mkdir(parents=True, exist_ok=True)
+            if not os.access(place, os.W_OK):  # said now as well
+                raise PermissionError(errno.EACCES, "cannot be written", str(place))
             label = f"{job.row} on {stream.spec.dataset}"
             if checkpoint.exists():
                 print(f"{label}: seeds {spans(stack)} go on from their checkpoint", file=_stderr())

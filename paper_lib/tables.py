@@ -111,8 +111,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A line a row and setting: those of ``runs.NAMES``, a column a score of ``mean``, ``sd`` in percent, NLL and ECE
-        after the last task, ``n`` seeds and how many ``diverged``, the ``seeds`` as a command line has them, and the
-        ``key`` of the runs in the table's provenance, empty where each seed has one of its own.
+        after the last task, ``n`` seeds and how many more ``diverged``, all ``seeds`` as a command line has them, and
+        the ``key`` of the runs in the table's provenance, empty where each seed has one of its own.
     """
     lines = []
     # a seed that draws its own training points has a key of its own, and those of a row are one setting

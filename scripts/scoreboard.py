@@ -29,8 +29,8 @@ HEAD = """# Every figure, table and claim
 {counts}
 
 This page is generated: what the paper claims (`paper_lib/paper.py`) joined with the stored runs (`results/`). Our
-numbers are read from those. The verdicts on formulas and drawings are not runs: they are written by hand, and the named
-tests hold them. A row is complete with {seeds} seeds and the paper's epochs, or those of the public code where the
+numbers are read from those. The verdicts on what needs no stored runs are written by hand, and the named tests hold
+them. A row is complete with {seeds} seeds and the paper's epochs, or those of the public code where the
 paper names none.
 
 **How a printed number is judged.** Two tests judge a printed number. The first asks whether our final accuracy lies
@@ -152,7 +152,7 @@ def status(found: list[tuple[Claim, Judgement]]) -> str:
     told = "; ".join(
         f"{by_verdict[v]} {v}" + f" ({failed})" * (v == "not reproduced") for v in tables.VERDICTS if by_verdict[v]
     )
-    return "\n".join(lines) + f"\n\nA further {len(others)} are formulas and drawings (`book/reproduction.md`): {told}."
+    return "\n".join(lines) + f"\n\nA further {len(others)} need no stored runs (`book/reproduction.md`): {told}."
 
 
 def written() -> dict[Path, str]:

@@ -172,6 +172,7 @@ def test_a_chapter_runs_its_live_selection_with_what_is_changed(name, monkeypatc
         (["run", "rows=sgd", "epochs=1,1,1,1,1,9"], "epochs=1,1,1,1,1,9 has 6 entries for 5 tasks; give one number"),
         (["run", "rows=sgd", "seeds=1e30"], "seeds='1e30' is not a list of whole numbers"),
         (["list", "sgd", "preset=paper"], "give a row and dataset=..., such as"),
+        (["list", "coin_flips", "dataset=split_mnist"], "row='coin_flips' is not one of sgd,"),
         (["list", "sgd", "colour=red", "dataset=split_mnist"], "column='colour' is not one of dataset, preset"),
         (["run", "replay"], "replay is a row: paper-lib run rows=replay"),
         (["run", "rows=replya"], "rows='replya' is not one of sgd,"),

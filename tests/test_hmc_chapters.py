@@ -238,11 +238,23 @@ def test_factors_are_judged_against_the_exact_recursion():
     assert set(more.n[list(found.index)]) == {3} and len(shown) == len(why_hmc_forgets.FACTORS)
     assert (shown.verdict == "not run yet").sum() == len(shown) - 4
     plots_sampling.factors(found, why_hmc_forgets.MEANING).draw_without_rendering()
-    intervals = more.loc[list(found.index), why_hmc_forgets.BESIDE].tolist()
-    assert intervals == ["–", "+6.0 (+6.0 to +6.0)", "+13.5 (+13.5 to +13.5)", "+14.0 (+14.0 to +14.0)"]
+    assert more[why_hmc_forgets.BESIDE][list(found.index)].str.startswith(("–", "+6.0 (", "+13.5 (", "+14.0 (")).all()
     many = {"800 points a blob": table("hmc_as_published", 0.9, seeds=3), "nothing fitted (exact)": exact[~fitted]}
     assert why_hmc_forgets.found(many).verdict.iloc[0] == "forgets: 8 points below exact with 80 points a blob"
     assert why_hmc_forgets.found({"as published": exact.iloc[:0]}).empty
+
+
+def test_a_change_is_held_against_as_published_seed_by_seed():
+    published = table("hmc_as_published", 0.8, seeds=4)
+    own = (published.metric == "accuracy") & (published.task_trained == 5) & (published.task_tested == 1)
+    published = published.assign(value=published.value - own * 0.05 * published.seed)  # 0, 1, 2, 3 points of the mean
+    change = table("hmc_as_published", 0.9, seeds=4)
+    parts = {"as published": published[published.seed != 1], "covariances shrunk": change[change.seed != 0]}
+    found = why_hmc_forgets._less_published(why_hmc_forgets.found(parts), "covariances shrunk")
+    assert found.n == 2 and found.mean == pytest.approx(10 + 2.5)  # seeds 2 and 3
+    one = why_hmc_forgets.found(parts | {"covariances shrunk": change[change.seed == 2]})
+    assert why_hmc_forgets._interval(one, "covariances shrunk") == "–"
+    assert why_hmc_forgets._interval(one, "as published") == "–"
 
 
 def test_a_setting_that_does_not_even_learn_task_1_is_no_evidence_against_its_density():
@@ -253,10 +265,11 @@ def test_a_setting_that_does_not_even_learn_task_1_is_no_evidence_against_its_de
     stuck.loc[(stuck.metric == "accuracy") & (stuck.task_tested == 1), "value"] = 0.5
     parts = held | {"as published": table("hmc_as_published", 0.84, seeds=3), "prior precision 100": stuck}
     words = why_hmc_forgets._to_blame(why_hmc_forgets.found(parts))
-    assert words.startswith("the 1 settings that learn task 1") and "more than ten points below" in words
+    assert "fitted density (1 were run) end more than ten points below those" in words and words.endswith("nothing (2)")
 
 
 def test_every_factor_changes_one_thing_and_all_are_planned():
+    assert set(why_hmc_forgets.DIFFERENCES) <= set(why_hmc_forgets.FACTORS)
     one = {name: change for name, change in why_hmc_forgets.FACTORS.items() if not name.startswith(("all", "as"))}
     jobs = {name: sweep.jobs(why_hmc_forgets.selection(name))[0] for name in why_hmc_forgets.FACTORS}
     assert len({str(job.identity("data")) for job in jobs.values()}) == len(jobs)

@@ -595,6 +595,13 @@ def test_a_store_that_can_only_be_read_serves_another_row_of_the_same_settings(o
     assert "Permission denied" in capsys.readouterr().err
 
 
+def test_a_store_that_cannot_be_written_is_told_before_anything_is_trained(outcomes, monkeypatch):
+    monkeypatch.setattr(runs.os, "access", lambda place, mode: False)
+    with pytest.raises(PermissionError, match="cannot be written"):
+        runs.execute([JOB], (0, 1))
+    assert outcomes.asked == []
+
+
 def test_a_damaged_record_is_told_before_the_seeds_beside_it_are_trained(outcomes):
     runs.execute([JOB], (0, 1))
     records()[1].write_text(records()[1].read_text()[:50])

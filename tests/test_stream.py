@@ -100,9 +100,9 @@ def test_every_image_carries_the_label_and_name_of_its_class(fakes, scenario):
     ("mean", "sd", "message"),
     [
         ((0.1, 0.2, 0.3), (1.0, 1.0, 1.0), r"digits: mean=.* has 3 entries for 1 channels"),
-        ((0.1,), (0.0,), r"mean=\(0.1,\) and sd=\(0.0,\) must be finite, as many, and sd positive"),
+        ((0.1,), (0.0,), r"mean=\(0.1,\) and sd=\(0.0,\) must be finite and equally many, sd positive"),
         ((float("nan"),), (1.0,), "must be finite"),
-        ((0.1,), (1.0, 1.0), "as many"),
+        ((0.1,), (1.0, 1.0), "equally many"),
     ],
 )
 def test_a_scaling_that_does_not_fit_is_refused(mean, sd, message, monkeypatch):

@@ -140,6 +140,18 @@ def test_numbers_of_the_prose_are_those_of_the_stored_runs():
     assert said["joint_rise_most"] == pytest.approx(rises.max())
 
 
+def test_the_pairs_that_the_prose_names_are_those_whose_interval_excludes_0():
+    pairs = ti._pairs(ti.stored())
+    rises = {row: [pair for pair, change in by.items() if change.lower > 0] for row, by in pairs.items()}
+    falls = {row: [pair for pair, change in by.items() if change.upper < 0] for row, by in pairs.items()}
+    assert rises == {"vcl": [(0.3, 1.0), (0.3, 3.0), (0.3, 10.0)], "sgd": [(3.0, 10.0)]}
+    assert falls == {"vcl": [], "sgd": [(1.0, 3.0)]} and {len(by) for by in pairs.values()} == {10}
+    assert round(pairs["vcl"][0.3, 10.0].mean / pairs["sgd"][3.0, 10.0].mean) == 7
+    scores = ti.by_design(ti.stored(), "paper")
+    vcl = scores[(scores["row"] == "vcl") & (scores.design == ti.SMALLER_FIRST)].groupby("ratio").forgetting.mean()
+    assert vcl.idxmin() == 0.3
+
+
 def test_the_command_below_the_table_runs_what_is_stored():
     command, provenance = ti.source().splitlines()
     assert command == "`paper-lib run task_imbalance dataset=split_mnist preset=paper seeds=0:5`"

@@ -179,7 +179,7 @@ class _Deal:
         finite = all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.sd, strict=False))
         if not finite or len(self.mean) != len(self.sd):
             raise ValueError(
-                f"{self.label}: mean={self.mean} and sd={self.sd} must be finite, as many, and sd positive"
+                f"{self.label}: mean={self.mean} and sd={self.sd} must be finite and equally many, sd positive"
             )
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from paper_lib import paper, sweep, tables
 from paper_lib.experiments import hmc_sequential
 from paper_lib.experiments.hmc_sequential import HANDED_ON, POINT, SAMPLED, STUCK, counting, densities, gates, listed
-from paper_lib.rows import TOYS
+from paper_lib.rows import ROWS, TOYS
 from paper_lib.sweep import Selection
 from paper_lib.tables import Claim, Judgement, holds
 
@@ -44,8 +44,11 @@ LOOSE = 1.1
 CHAIN = 3000
 """Trajectories of an adapted chain on a task, warm-up included."""
 
-DIVERGENT = 300
-"""A hundredth of the trajectories of a task of ten chains."""
+FLOW_CHAINS = 10
+"""Chains under a flow, the release's number."""
+
+DIVERGENT = FLOW_CHAINS * CHAIN // 100
+"""A hundredth of the trajectories of a task under a flow."""
 
 FAR = 10
 """Times a Gaussian's standard deviation over seeds from which on a fit depends on the seed."""
@@ -98,7 +101,7 @@ def shown_by_task(dataset: str) -> pd.DataFrame:
             "the density's draws": 100 * by.density_accuracy.median(),
             "components, median": by.num_components.median(),
             "acceptance": median.acceptance_rate,
-            "divergent": median.divergent.astype(int),
+            "divergent": [f"{count:.0f}" for count in median.divergent],
             "R-hat": [f"{a:.2f} / {b:.2f}" for a, b in zip(median.rhat_log_density, median.rhat_probe, strict=True)],
             "ESS": [f"{a:.0f} / {b:.0f}" for a, b in zip(median.ess_log_density, median.ess_probe, strict=True)],
             "gate passed": gate.sum().astype(str) + " of " + gate.size().astype(str),
@@ -109,7 +112,7 @@ def shown_by_task(dataset: str) -> pd.DataFrame:
 
 def flow_selection(training: str) -> Selection:
     """The runs of a RealNVP trained in one of ``FLOWS``: Pan's set, the release's ten chains, two tasks, ten seeds."""
-    changes = {"num_chains": 10, "num_tasks": 2}
+    changes = {"num_chains": FLOW_CHAINS, "num_tasks": 2}
     if FLOWS[training] != "corrected":
         changes["flow_training"] = FLOWS[training]
     return paper.paper_scale("toy_pan", "hmc_realnvp", **changes)
@@ -210,24 +213,22 @@ def numbers() -> dict[str, str]:
     cited["folds"] = next(claim for claim in CLAIMS if claim.says == _MENDED).judged().ours
     for name, line in shown_flows().iterrows():
         cited |= {f"flow_{name.replace(' ', '_')}_{short}": line[column] for short, column in FLOW_COLUMNS.items()}
-    of_flows = {name: lines[lines.task == 2].divergent.mean() for name, lines in flows().items()}
-    cited |= {f"flow_{name.replace(' ', '_')}_divergent": _share(of_flows.get(name), 10) for name in FLOWS}
-    for row in ("hmc_adapted", "hmc_gaussian"):
-        by = (
-            hmc_sequential.reported(stored("toy_pan"), "divergent")
-            .query("row == @row")
-            .groupby("task")
-            .divergent.mean()
-        )
-        cited |= {f"{row}_divergent_{task}": _share(by.get(task), 20) for task in (2, 5)}
+    for name in FLOWS:
+        lines = flows().get(name, pd.DataFrame({"task": [], "divergent": []}))
+        cited[f"flow_{name.replace(' ', '_')}_divergent"] = _share(lines[lines.task == 2].divergent, FLOW_CHAINS)
+    lines = hmc_sequential.reported(stored("toy_pan"), "divergent")
+    for row, task in (("hmc_adapted", 2), ("hmc_adapted", 5), ("hmc_gaussian", 5)):
+        own = lines[(lines["row"] == row) & (lines.task == task)].divergent
+        chains = ROWS[row].build("toy_pan", "paper", {})[0].num_chains
+        cited[f"{row}_divergent_{task}"] = _share(own, chains)
     released = flows().get("as released", pd.DataFrame({"task": []})).query("task == 2")
     cited["flow_as_released_failed"] = f"{_failing(released)} of {len(released)}" if len(released) else "not run yet"
     return cited
 
 
-def _share(divergent: float | None, num_chains: int) -> str:
-    """Of the trajectories of adapted chains on a task, in words."""
-    return "not run yet" if divergent is None else f"{100 * divergent / (num_chains * CHAIN):.1f} %"
+def _share(divergent: pd.Series, num_chains: int) -> str:
+    """The mean over seeds as a share of the trajectories of adapted chains on a task, in words."""
+    return f"{100 * divergent.mean() / (num_chains * CHAIN):.1f} %" if len(divergent) else "not run yet"
 
 
 def _at_chance(table: pd.DataFrame) -> Judgement:
@@ -244,12 +245,12 @@ def _slow(table: pd.DataFrame) -> Judgement:
     lines = reported_by_task(table).query("task == 1")
     rate = {row: part.acceptance_rate.median() for row, part in lines.groupby("row", observed=True)}
     ess = {row: part.ess_log_density.median() for row, part in lines.groupby("row", observed=True)}
-    condition = rate["hmc"] > 0.95 and ess["hmc"] / 11_000 < ess["hmc_adapted"] / 3000
+    condition = rate["hmc"] > 0.95 and ess["hmc"] / 11_000 < ess["hmc_adapted"] / CHAIN
     words = (
         f"acceptance {rate['hmc']:.3f} and {rate['hmc_adapted']:.3f}, ESS {ess['hmc']:.0f} and {ess['hmc_adapted']:.0f}"
     )
     return holds(
-        condition, f"task 1, the paper's step and an adapted one: {words}, of 11,000 and 3,000 iterations a chain"
+        condition, f"task 1, the paper's step and an adapted one: {words}, of 11,000 and {CHAIN:,} iterations a chain"
     )
 
 

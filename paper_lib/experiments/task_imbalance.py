@@ -265,31 +265,25 @@ def _largest_rise(table: pd.DataFrame) -> Judgement:
         rises, falls = sum(c.lower > 0 for c in changes.values()), sum(c.upper < 0 for c in changes.values())
         words.append(
             f"{row.upper()} rises in {rises} and falls in {falls} of {len(changes)} pairs, most from ratio {low:g} to "
-            f"{high:g}, {_points(largest[row])}"
+            f"{high:g}, {paper.interval(largest[row])} points"
         )
     return holds(largest["vcl"].lower > max(0, largest["sgd"].upper), "; ".join(words))
 
 
 def _whole_range(table: pd.DataFrame) -> Judgement:
-    pairs = _pairs(table)["vcl"]
-    change = pairs[min(low for low, _ in pairs), max(high for _, high in pairs)]
-    return holds(change.lower < 0 < change.upper, f"VCL, from a tenth to tenfold: {_points(change)} points")
+    change = _pairs(table)["vcl"][PRESETS["paper"].ratios[0], PRESETS["paper"].ratios[-1]]
+    return holds(change.lower < 0 < change.upper, f"VCL, from a tenth to tenfold: {paper.interval(change)} points")
 
 
 def _pairs(table: pd.DataFrame) -> dict[str, dict[tuple[float, float], PairedDifference]]:
-    """Of VCL and SGD: how forgetting changes between any two ratios as task 1 shrinks."""
+    """Of VCL and SGD: how forgetting changes between any two ratios as task 1 shrinks, in points."""
     scores = by_design(table, "paper")
     scores = scores[scores.design == SMALLER_FIRST].pivot(index=["row", "seed"], columns="ratio", values="forgetting")
     found = {}
     for row in ("vcl", "sgd"):
-        by = scores.loc[row]
+        by = 100 * scores.loc[row]
         found[row] = {(a, b): paired_difference(by[b], by[a]) for a in by.columns for b in by.columns if a < b}
     return found
-
-
-def _points(change: PairedDifference) -> str:
-    mean, *ends = (f"{100 * x:+.1f}" for x in (change.mean, change.lower, change.upper))
-    return f"{mean} ({' to '.join(ends)})"
 
 
 def _passes_over_updates(table: pd.DataFrame) -> Judgement:
@@ -298,8 +292,9 @@ def _passes_over_updates(table: pd.DataFrame) -> Judgement:
     first = scores[scores.ratio == scores.ratio.min()].pivot(
         index=["row", "seed"], columns="design", values="forgetting"
     )
+    first = 100 * first
     more = {row: paired_difference(first.loc[row][SAME_UPDATES], first.loc[row][SAME_PASSES]) for row in ("sgd", "vcl")}
-    told = (f"{row.upper()} {_points(m)}" for row, m in more.items())
+    told = (f"{row.upper()} {paper.interval(m)}" for row, m in more.items())
     return holds(more["sgd"].lower > 0 > more["vcl"].lower, f"points: {'; '.join(told)}")
 
 
@@ -316,13 +311,9 @@ def _cited(table: pd.DataFrame) -> dict[str, float]:
     mean = 100 * by_design(table, "paper").groupby(["row", "design", "ratio"]).forgetting.mean()
     changes = _changes_of(table).above
     rises = changes["joint"]
-    whole = _pairs(table)["vcl"][0.1, 10.0]
+    whole = _pairs(table)["vcl"][PRESETS["paper"].ratios[0], PRESETS["paper"].ratios[-1]]
     cited = {
-        **{
-            f"whole_{name}": 100 * value
-            for name, value in whole._asdict().items()
-            if name in ("mean", "lower", "upper")
-        },
+        **{f"whole_{name}": getattr(whole, name) for name in ("mean", "lower", "upper")},
         **{f"equal_{row}": mean[row, SAME_UPDATES, 1.0] for row in ("sgd", "vcl")},
         "change_sgd": changes["sgd", SAME_UPDATES],
         "joint_most": mean["joint"].max(),

@@ -34,12 +34,30 @@ def _counts_and_forgets(table: pd.DataFrame) -> Judgement:
     )
 
 
-def _lost_at_once(table: pd.DataFrame) -> Judgement:
-    """After task 2, of seeds whose mixture counts and whose chains pass: what is left of task 1."""
+def _at_once(table: pd.DataFrame) -> tuple[list[float], list[float]]:
+    """Percent left of task 1 after task 2, where chains pass: under a mixture that counts, and with nothing fitted."""
     fitted = hmc_sequential.densities(table[table["row"] == ADAPTED])
     counts = set(fitted.seed[(fitted.task == 1) & (fitted.verdict == "ok")])
-    lost = hmc_sequential.earlier_tasks(table[table.seed.isin(counts)], ADAPTED, 2)
-    left = hmc_sequential.earlier_tasks(table, EXACT, 2)
+    sound = table[(table["row"] != ADAPTED) | table.seed.isin(counts)]
+    lost, left = (hmc_sequential.earlier_tasks(sound, row, 2) for row in (ADAPTED, EXACT))
+    return lost, left
+
+
+def numbers() -> dict[str, str]:
+    """What the chapter's prose cites beside ``hmc_sequential.numbers``, as words."""
+    table = hmc_sequential.stored("toy_gaussians")
+    cited = {"exact_gates": hmc_sequential.gates_by_task(table[table["row"] == EXACT])}
+    cited["unlearned"] = hmc_sequential.unlearned_by_task(table[table["row"] == "hmc_as_published"])
+    cited["at_once"] = CLAIMS[-1].judged().ours
+    for name, found in zip(("lost", "left"), _at_once(table), strict=True):
+        ends = dict.fromkeys(f"{x:.0f}" for x in (min(found), max(found))) if found else {}
+        cited[f"{name}_at_once"] = f"{' to '.join(ends) or '–'} % ({len(found)} of {paper.SEEDS} seeds)"
+    return cited
+
+
+def _lost_at_once(table: pd.DataFrame) -> Judgement:
+    """After task 2, of seeds whose mixture counts and whose chains pass: what is left of task 1."""
+    lost, left = _at_once(table)
     words = f"a GMM that counts: at most {max(lost, default=math.nan):.1f} % ({len(lost)} of {paper.SEEDS} seeds pass)"
     words += f"; nothing fitted: at least {min(left, default=math.nan):.1f} % ({len(left)} pass)"
     return holds(
