@@ -374,7 +374,7 @@ def test_rows_without_common_seeds_are_open_and_end_no_judgement(monkeypatch):
         Selection("toy_pan", None, "paper", "validation", (100, 101), rows=("vcl_single_head",)),
         Selection(
             *("split_mnist", "domain_incremental", "paper", "test", (0, 2, 5)),
-            rows=("imbalance_sgd", "sgd_single_head"),
+            rows=("imbalance_sgd", "imbalance_vcl"),
             changes={"train_sizes": (100, 1000), "epochs": (3, 4), "learning_rate": 1e-05, "restart": True},
         ),
     ],

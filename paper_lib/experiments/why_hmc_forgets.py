@@ -318,8 +318,8 @@ def _alone(factors: tuple[str, ...], table: pd.DataFrame) -> Judgement:
     """Differences changed alone, three seeds each: no interval less as published excludes 0."""
     frame = found({factor: tables.of(table, selection(factor)) for factor in factors})
     less = {factor: _less_published(frame, factor) for factor in factors[1:]}
-    words = "; ".join(f"{factor} {paper.interval(change)}" for factor, change in less.items())
-    return holds(all(change.lower < 0 < change.upper for change in less.values()), words)
+    words = "; ".join(f"{factor} {_interval(frame, factor)}" for factor in less)
+    return holds(all(change is not None and change.lower < 0 < change.upper for change in less.values()), words)
 
 
 def _ends(table: pd.DataFrame, factors: Iterable[str]) -> list[float]:
