@@ -162,7 +162,10 @@ def execute(
         reused = [s for s in seeds if (place / f"seed{s}.json").exists()]
         for seed in reused:
             read(place / f"seed{seed}.json")  # raises now if it is damaged, and not after hours
-        for stack, checkpoint in _stacks(place, seeds):
+        stacks = _stacks(place, seeds)
+        if not stacks and os.access(place, os.W_OK):
+            _clear(place, seeds)  # a kill may have come after the last record and before this
+        for stack, checkpoint in stacks:
             place.mkdir(parents=True, exist_ok=True)
             if not os.access(place, os.W_OK):  # said now as well
                 raise PermissionError(errno.EACCES, "cannot be written", str(place))
