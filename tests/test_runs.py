@@ -602,6 +602,15 @@ def test_a_store_that_cannot_be_written_is_told_before_anything_is_trained(outco
     assert outcomes.asked == []
 
 
+def test_a_checkpoint_that_a_kill_left_beside_whole_records_is_cleared_by_the_next_call(outcomes):
+    runs.execute([JOB], (0, 1))
+    left = [records()[0].with_name(name) for name in ("seeds0-1.npz", "seeds0-1.npz.task0", "seeds0-5.npz")]
+    for path in left:
+        path.write_bytes(b"")
+    runs.execute([JOB], (0, 1))
+    assert [path.exists() for path in left] == [False, False, True] and outcomes.asked == [(0, 1)]
+
+
 def test_a_damaged_record_is_told_before_the_seeds_beside_it_are_trained(outcomes):
     runs.execute([JOB], (0, 1))
     records()[1].write_text(records()[1].read_text()[:50])
