@@ -163,12 +163,13 @@ def execute(
         for seed in reused:
             read(place / f"seed{seed}.json")  # raises now if it is damaged, and not after hours
         stacks = _stacks(place, seeds)
-        if not stacks and os.access(place, os.W_OK):
-            _clear(place, seeds)  # a kill may have come after the last record and before this
-        for stack, checkpoint in stacks:
+        if stacks:
             place.mkdir(parents=True, exist_ok=True)
-            if not os.access(place, os.W_OK):  # said now as well
-                raise PermissionError(errno.EACCES, "cannot be written", str(place))
+        if os.access(place, os.W_OK):
+            _clear(place, seeds)  # a kill may have come after a record and before this
+        elif stacks:  # said now as well
+            raise PermissionError(errno.EACCES, "cannot be written", str(place))
+        for stack, checkpoint in stacks:
             label = f"{job.row} on {stream.spec.dataset}"
             if checkpoint.exists():
                 print(f"{label}: seeds {spans(stack)} go on from their checkpoint", file=_stderr())
