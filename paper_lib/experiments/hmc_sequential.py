@@ -240,10 +240,13 @@ def earlier_tasks(table: pd.DataFrame, row: str, task: int) -> list[float]:
 
 def kept(table: pd.DataFrame, row: str, task: int) -> str:
     """``earlier_tasks`` in words."""
-    found = earlier_tasks(table, row, task)
-    ends = dict.fromkeys(f"{x:.1f}" for x in (min(found), max(found))) if found else {}
-    n = table[table["row"] == row].seed.nunique()
-    return f"{' to '.join(ends) or '–'} % ({len(found)} of {n} seeds)"
+    return of_seeds(earlier_tasks(table, row, task), table[table["row"] == row].seed.nunique())
+
+
+def of_seeds(found: Sequence[float], num_seeds: int, digits: int = 1) -> str:
+    """The range of percents of some of a row's seeds, in words."""
+    ends = dict.fromkeys(f"{x:.{digits}f}" for x in (min(found), max(found))) if found else {}
+    return f"{' to '.join(ends) or '–'} % ({len(found)} of {num_seeds} seeds)"
 
 
 def shown_gates(table: pd.DataFrame) -> pd.DataFrame:

@@ -50,8 +50,7 @@ def numbers() -> dict[str, str]:
     cited["unlearned"] = hmc_sequential.unlearned_by_task(table[table["row"] == "hmc_as_published"])
     cited["at_once"] = CLAIMS[-1].judged().ours
     for name, found in zip(("lost", "left"), _at_once(table), strict=True):
-        ends = dict.fromkeys(f"{x:.0f}" for x in (min(found), max(found))) if found else {}
-        cited[f"{name}_at_once"] = f"{' to '.join(ends) or '–'} % ({len(found)} of {paper.SEEDS} seeds)"
+        cited[f"{name}_at_once"] = hmc_sequential.of_seeds(found, paper.SEEDS, digits=0)
     return cited
 
 
