@@ -167,9 +167,13 @@ def precision(name: str, device: str | torch.device) -> torch.dtype:
     """
     if one_of("precision", name, get_args(Precision)) != "auto":
         return getattr(torch, name)
-    kinds = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    on_cpu = torch.device(device).type == "cpu"
-    return torch.bfloat16 if on_cpu and any(getattr(torch.cpu, kind, bool)() for kind in kinds) else torch.float32
+    return torch.bfloat16 if torch.device(device).type == "cpu" and bfloat16_instructions() else torch.float32
+
+
+def bfloat16_instructions() -> tuple[str, ...]:
+    """What this machine's CPU has for products in bfloat16, a matter of PyTorch's private names."""
+    kinds = {"AVX512-BF16": "_is_avx512_bf16_supported", "AMX": "_is_amx_tile_supported"}
+    return tuple(kind for kind, name in kinds.items() if getattr(torch.cpu, name, bool)())
 
 
 @dataclass(frozen=True)

@@ -592,7 +592,7 @@ def _provenance(method: Method, device: str, seeds: Sequence[int], seconds: floa
     return {
         "seeds": list(seeds),
         "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu, {torch.get_num_threads()} threads",
-        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "cpu": ", ".join((torch.backends.cpu.get_cpu_capability(), *networks.bfloat16_instructions())),
         "precision": str(_precision(method, device)).removeprefix("torch."),
         "seconds": round(seconds, 1),
         "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if on_gpu else _peak_memory(),

@@ -130,10 +130,12 @@ def test_bfloat16_is_float32_but_for_rounding_and_keeps_parameters_and_outputs()
 
 
 def test_the_precision_is_bfloat16_only_where_a_cpu_has_instructions_for_it(monkeypatch):
-    for kinds, expected in (((), torch.float32), (("avx512_bf16",), torch.bfloat16), (("amx_tile",), torch.bfloat16)):
-        for kind in ("avx512_bf16", "amx_tile"):
-            monkeypatch.setattr(torch.cpu, f"_is_{kind}_supported", lambda there=kind in kinds: there, raising=False)
-        assert networks.precision("auto", "cpu") == expected
+    names = {"AVX512-BF16": "avx512_bf16", "AMX": "amx_tile"}
+    for there in ((), ("AVX512-BF16",), ("AMX",), ("AVX512-BF16", "AMX")):
+        for kind, name in names.items():
+            monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda has=kind in there: has, raising=False)
+        assert networks.bfloat16_instructions() == there
+        assert networks.precision("auto", "cpu") == (torch.bfloat16 if there else torch.float32)
     assert networks.precision("auto", "cuda:0") == networks.precision("float32", "cpu") == torch.float32
 
 

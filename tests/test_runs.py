@@ -659,6 +659,13 @@ def test_the_commit_is_the_one_that_the_run_began_at(monkeypatch, outcomes):
     assert runs.read(path)["provenance"]["commit"] == "before"
 
 
+def test_processors_that_round_differently_are_told_apart(monkeypatch, outcomes):
+    monkeypatch.setattr(runs.torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr(runs.networks, "bfloat16_instructions", lambda: ("AVX512-BF16", "AMX"))
+    runs.execute([JOB], (0,))
+    assert runs.read(records()[0])["provenance"]["cpu"] == "AVX512, AVX512-BF16, AMX"
+
+
 def test_a_commit_that_was_only_named_is_not_called_clean(monkeypatch):
     runs._checkout.cache_clear()
     monkeypatch.setenv(runs.COMMIT_VARIABLE, "abc")
