@@ -130,8 +130,8 @@ def numbers() -> dict[str, float | str]:
     for dataset in CIFARS:
         short = dataset.removeprefix("split")
         cited |= tables.numbers(stored(dataset), ROWS, short)
-    (few_epochs,) = (one for one in paper.REDUCED if one.dataset == "split_cifar10" and "protocl" in one.rows)
-    cited |= tables.numbers(sweep.stored(few_epochs), few_epochs.rows, "_cifar10_short")
+        (few_epochs,) = (one for one in paper.REDUCED if one.dataset == dataset and "protocl" in one.rows)
+        cited |= tables.numbers(sweep.stored(few_epochs), few_epochs.rows, f"{short}_short")
     for dataset, short in (("split_mnist", "_short"), ("split_fmnist", "_short_fmnist")):
         reduced = [one for one in paper.REDUCED if one.dataset == dataset and "hibnn" in one.rows]
         cited |= tables.numbers(sweep.stored(reduced), ("hibnn",), short)
