@@ -20,12 +20,13 @@
 # check computes one quantity three times: by the printed formula, by the corrected one, and by a route that uses
 # neither. Every other chapter of this book uses the corrected formula, but for M4.
 #
-# The point that matters most for Section 5 is M1. A weight drifts between observations, and its variance from step to step is
+# The point that matters most for Section 5 is M1. A weight drifts between observations, and its variance from step to
+# step is
 #
 # $$\sigma^2_{\text{prior}} = \eta^2 + (1-h)^{2}\, \sigma^2_{\text{post}},$$
 #
-# where the paper prints the exponent $-2$ and writes $\vartheta$ for $h$. Here $\sigma^2_{\text{post}}$ is the variance after the last observation,
-# $h$ the speed at which the weight returns to zero and $\eta^2$ the variance of its step.
+# where the paper prints the exponent $-2$ and writes $\vartheta$ for $h$. Here $\sigma^2_{\text{post}}$ is the variance
+# after the last observation, $h$ the speed at which the weight returns to zero and $\eta^2$ the variance of its step.
 #
 # :::{margin}
 # Check with $h = 1$, where a weight forgets its past at every step. The variance must then be $\eta^2$. The corrected
@@ -175,8 +176,8 @@ Table(errata.shown(result.checks), source=errata.SOURCE)
 # %% [markdown]
 # ## What agrees, what does not, why
 #
-# **Corrected numbers** differ from the independent ones by at most {glue:text}`corrected_off:.1f` %. M3 differs a little
-# because the lemma linearises the network.
+# **Corrected numbers** differ from the independent ones by at most {glue:text}`corrected_off:.1f` %. M3 differs a
+# little because the lemma linearises the network.
 #
 # **By the printed formulas** the quantities are off by at least {glue:text}`printed_off:.0f` %.
 #

@@ -18,9 +18,9 @@
 #
 # **Question.** A chain that has not converged, or a density that does not fit, would explain the forgetting in
 # {doc}`/notebooks/hmc_sequential` without any fault of sequential Bayes. Appendices D and E of
-# {cite:p}`kessler2023sequential` show accuracy and likelihood against draws, {term}`ESS` and the number of components, but no
-# R-hat and no threshold. Of ESS they say that it is greater than in other work (captions) or in line with it (App. E),
-# without a number. This chapter asks for both:
+# {cite:p}`kessler2023sequential` show accuracy and likelihood against draws, {term}`ESS` and the number of components,
+# but no R-hat and no threshold. Of ESS they say that it is greater than in other work (captions) or in line with it
+# (App. E), without a number. This chapter asks for both:
 #
 # $$\begin{aligned}
 # \hat R &= \sqrt{\frac{\text{variance of all draws}}{\text{variance within chains}}}, \\
@@ -100,13 +100,14 @@ plots.traces(hmc_draws.stored_traces("toy_pan", ("hmc", "hmc_adapted")))
 # %% [markdown]
 # ## The paper's normalising flow
 #
-# Section 3 of the paper also tried a {term}`RealNVP`. It reports without numbers that it depends on the random seed, that
-# its draws are not accurate on the current task, and that it is unstable as a prior. Here ten seeds of HMC on Pan et al.'s
-# set (adapted, ten chains, two tasks) are handed to it twice:
+# Section 3 of the paper also tried a {term}`RealNVP`. It reports without numbers that it depends on the random seed,
+# that its draws are not accurate on the current task, and that it is unstable as a prior. Here ten seeds of HMC on Pan
+# et al.'s set (adapted, ten chains, two tasks) are handed to it twice:
 #
 # - as the release trains it, at a learning rate of 0.1, on weights as they are, for 200 epochs, with a quarter of all
 #   draws held out (the couplings are zuko's, with scales bounded a little tighter than the release's);
-# - as everywhere in this book, at 0.001, on standardised weights, until two chains held out from training fit no better.
+# - as everywhere in this book, at 0.001, on standardised weights, until two chains held out from training fit no
+#   better.
 #
 # On task 1 both are given the same chains. "Over a Gaussian's" is the mean log density of a held-out draw, less that
 # under one Gaussian fitted to the same draws. Medians over seeds, with the range.
@@ -143,13 +144,14 @@ Table(tables.verdicts(hmc_diagnostics.CLAIMS))
 # puts the best acceptance rate of HMC in many dimensions near 0.65 {cite:p}`neal2011mcmc`.
 # :::
 #
-# **Densities.** Those that count, on Pan's set: {glue:text}`toy_pan_counts`. On the circle: {glue:text}`toy_gaussians_counts`.
-# There most adapted mixtures count, and {doc}`/notebooks/toy_gaussians` shows that the earlier tasks are lost even so.
+# **Densities.** Those that count, on Pan's set: {glue:text}`toy_pan_counts`. On the circle:
+# {glue:text}`toy_gaussians_counts`. There most adapted mixtures count, and {doc}`/notebooks/toy_gaussians` shows that
+# the earlier tasks are lost even so.
 #
-# **Components.** The paper says that every mixture has several modes (App. E): {glue:text}`verdict_components_A5` on Pan's
-# set and {glue:text}`verdict_components_A3` on the circle. At the paper's settings, with whole chains held out, one
-# component fits best every time. As published, with draws of the same chains held out, several do. The two rows also
-# differ in sampler and regularisation, and a component need not be a mode: modes were not counted.
+# **Components.** The paper says that every mixture has several modes (App. E): {glue:text}`verdict_components_A5` on
+# Pan's set and {glue:text}`verdict_components_A3` on the circle. At the paper's settings, with whole chains held out,
+# one component fits best every time. As published, with draws of the same chains held out, several do. The two rows
+# also differ in sampler and regularisation, and a component need not be a mode: modes were not counted.
 #
 # **RealNVP.** As the release trains it, it depends on the seed as the paper says: held-out draws have a log density of
 # {glue:text}`flow_as_released_gain` over a Gaussian's, its own draws are right on {glue:text}`flow_as_released_draws`
@@ -170,9 +172,10 @@ Table(tables.verdicts(hmc_diagnostics.CLAIMS))
 # **How the paper counts.** The accuracy that its code logs for the mixture is a mean over ensembles of 1 to 31 draws.
 # Here 1,000 draws predict together, as with HMC's draws, on the training points of the task.
 #
-# **Fitted before a fault was mended.** {term}`Shrinkage <shrinkage>` measures a variance on draws that did not choose its axis. They were
-# meant to be whole stretches of chains, and were not. The stored rows with shrinkage ("HMC, a GMM handed on", "adapted",
-# "a Gaussian handed on") are of that time. Task 1 fitted again: {glue:text}`folds`. Later tasks were not fitted again.
+# **Fitted before a fault was mended.** {term}`Shrinkage <shrinkage>` measures a variance on draws that did not choose
+# its axis. They were meant to be whole stretches of chains, and were not. The stored rows with shrinkage ("HMC, a GMM
+# handed on", "adapted", "a Gaussian handed on") are of that time. Task 1 fitted again: {glue:text}`folds`. Later tasks
+# were not fitted again.
 #
 # **Not tested.** Other functions of the network than the log density and twenty probabilities; what the paper says of
 # ESS, which has no number; the release's own step under its flow.
@@ -189,8 +192,8 @@ Table(tables.verdicts(hmc_diagnostics.CLAIMS))
 # 2. Set `num_chains = 2`. What becomes of the density's draws?
 #
 # :::{dropdown} Answer
-# With one chain of two left to fit, they are right on more points of the task just learned than with three chains of four,
-# as there are fewer arrangements of the units to average over. Every density fails either way.
+# With one chain of two left to fit, they are right on more points of the task just learned than with three chains of
+# four, as there are fewer arrangements of the units to average over. Every density fails either way.
 # :::
 #
 # 3. Set `prior_precision = 1`. Is the posterior easier to sample under a wider prior?

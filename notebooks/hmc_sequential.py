@@ -16,16 +16,17 @@
 # **Verdict:** Figure 3 {glue:text}`verdict_figure`; accuracy 1.0 {glue:text}`verdict_joint`. HMC with a mixture (one component in {glue:text}`hmc_single` fits): {glue:text}`hmc_verdict` ({term}`what that means <fitted density counts>`). With one Gaussian, an adapted step and chains that pass every {term}`gate`, tasks 1 and 2 are at {glue:text}`hmc_gaussian_kept_3` after task 3; with all data kept and nothing fitted at {glue:text}`hmc_exact_kept_3`.
 # :::
 #
-# **Question.** Single-head {term}`VCL` forgets, and its Gaussian with independent weights may be to blame. Would samples of
-# the true posterior remember? Section 3 of {cite:p}`kessler2023sequential` draws weights by {term}`HMC`, fits a
-# {term}`GMM` to the draws, and takes it for the next prior {eq}`eq:hmc_target`:
+# **Question.** Single-head {term}`VCL` forgets, and its Gaussian with independent weights may be to blame. Would
+# samples of the true posterior remember? Section 3 of {cite:p}`kessler2023sequential` draws weights by {term}`HMC`,
+# fits a {term}`GMM` to the draws, and takes it for the next prior {eq}`eq:hmc_target`:
 #
 # $$p_t(\theta) \propto p(\mathcal{D}_t \,|\, \theta)\; \hat p_{t-1}(\theta), \qquad \hat p_t \approx p_t.$$
 #
-# Here $\theta$ are the 162 weights of a network with two hidden layers of ten units (the paper's "two-layer"), $\mathcal{D}_t$ the data of task
-# $t$, $p_t$ what HMC samples, and $\hat p_t$ the density fitted to its draws; $\hat p_0$ is a Gaussian of variance
-# $1/10$. Two controls fit nothing and keep the data of all tasks so far: {term}`joint HMC`, as in the paper, samples their
-# posterior afresh, and the {term}`exact recursion`, which the paper lacks, goes on from the last task's draws.
+# Here $\theta$ are the 162 weights of a network with two hidden layers of ten units (the paper's "two-layer"),
+# $\mathcal{D}_t$ the data of task $t$, $p_t$ what HMC samples, and $\hat p_t$ the density fitted to its draws;
+# $\hat p_0$ is a Gaussian of variance $1/10$. Two controls fit nothing and keep the data of all tasks so far:
+# {term}`joint HMC`, as in the paper, samples their posterior afresh, and the {term}`exact recursion`, which the paper
+# lacks, goes on from the last task's draws.
 
 # %% tags=["hide-input"]
 from myst_nb import glue
@@ -118,47 +119,48 @@ Table(
 # keeps the 162 weights small, and 800 points do not outweigh it. Joint training by SGD, without a prior, reaches
 # {glue:text}`joint_unit` on the same data, and a wider prior helps in the second exercise below.
 #
-# **The recursion itself.** The exact recursion ends at {glue:text}`hmc_exact`. It is what handing on the posterior would
-# give if the density were perfect. Its chains pass {glue:text}`hmc_exact_gate` gates, but on task 5, after which the final
-# accuracy is read, {glue:text}`hmc_exact_gate_last`; joint HMC's pass {glue:text}`hmc_joint_gate_last` there.
+# **The recursion itself.** The exact recursion ends at {glue:text}`hmc_exact`. It is what handing on the posterior
+# would give if the density were perfect. Its chains pass {glue:text}`hmc_exact_gate` gates, but on task 5, after which
+# the final accuracy is read, {glue:text}`hmc_exact_gate_last`; joint HMC's pass {glue:text}`hmc_joint_gate_last` there.
 #
-# **The density.** Where a density is handed on, HMC ends far below: {glue:text}`handed_on`. The "adapted" rows and the two
-# controls have the same sampler, so what differs is the density that is handed on and the sampling under it. With one
-# Gaussian that sampling is not in doubt: up to task 3 its chains pass every gate, as those of the exact recursion do, and
-# tasks 1 and 2 are then at {glue:text}`hmc_gaussian_kept_3` against {glue:text}`hmc_exact_kept_3`. With the mixture task 1
-# is at {glue:text}`hmc_adapted_kept_2` after task 2, where chains pass. Later its sampling has not converged: in all
-# {glue:text}`hmc_adapted_gate` gates are passed, under the exact recursion {glue:text}`hmc_exact_gate`; on task 5
-# {glue:text}`hmc_adapted_gate_last` and {glue:text}`hmc_exact_gate_last`.
+# **The density.** Where a density is handed on, HMC ends far below: {glue:text}`handed_on`. The "adapted" rows and the
+# two controls have the same sampler, so what differs is the density that is handed on and the sampling under it. With
+# one Gaussian that sampling is not in doubt: up to task 3 its chains pass every gate, as those of the exact recursion
+# do, and tasks 1 and 2 are then at {glue:text}`hmc_gaussian_kept_3` against {glue:text}`hmc_exact_kept_3`. With the
+# mixture task 1 is at {glue:text}`hmc_adapted_kept_2` after task 2, where chains pass. Later its sampling has not
+# converged: in all {glue:text}`hmc_adapted_gate` gates are passed, under the exact recursion
+# {glue:text}`hmc_exact_gate`; on task 5 {glue:text}`hmc_adapted_gate_last` and {glue:text}`hmc_exact_gate_last`.
 #
 # In the row "HMC, a GMM handed on" HMC's own draws are right on {glue:text}`hmc_draws_right` of the points of the task
 # just learned, and the fitted density's draws on {glue:text}`hmc_density_right` (the lowest and the highest mean over
 # seeds among the five tasks). As published HMC's own draws, too, are right on fewer points
 # with every task, on {glue:text}`hmc_as_published_draws_least` of task 5, under the mixture that they inherit.
 #
-# **One Gaussian, where the paper has several modes** (Sec. 3, App. E). The row "HMC, a GMM handed on" has one component in
-# {glue:text}`hmc_single` fits, so it hands on one Gaussian, and Figure 3 is held against that. Adapted,
+# **One Gaussian, where the paper has several modes** (Sec. 3, App. E). The row "HMC, a GMM handed on" has one component
+# in {glue:text}`hmc_single` fits, so it hands on one Gaussian, and Figure 3 is held against that. Adapted,
 # {glue:text}`hmc_adapted_single` fits have one, and the median is {glue:text}`hmc_adapted_components`. As published the
-# median is {glue:text}`hmc_as_published_components`. These rows differ in the sampler, in what is added to variances and
-# in the draws held out to choose the size: whole chains by this book's rule, draws of the same chains by the release's.
-# The rule alone has not been changed. Nor need two components be two modes.
+# median is {glue:text}`hmc_as_published_components`. These rows differ in the sampler, in what is added to variances
+# and in the draws held out to choose the size: whole chains by this book's rule, draws of the same chains by the
+# release's. The rule alone has not been changed. Nor need two components be two modes.
 #
-# **Beside one head.** The paper says that HMC brings no noticeable benefit over VCL: {glue:text}`verdict_one_head`. Here
-# HMC with a density handed on ends at {glue:text}`hmc`, VCL with one head at {glue:text}`vcl_single_head`, and SGD with
-# one head at {glue:text}`sgd_single_head`. HMC less VCL is {glue:text}`hmc_over_vcl_single_head` points, less SGD
+# **Beside one head.** The paper says that HMC brings no noticeable benefit over VCL: {glue:text}`verdict_one_head`.
+# Here HMC with a density handed on ends at {glue:text}`hmc`, VCL with one head at {glue:text}`vcl_single_head`, and SGD
+# with one head at {glue:text}`sgd_single_head`. HMC less VCL is {glue:text}`hmc_over_vcl_single_head` points, less SGD
 # {glue:text}`hmc_over_sgd_single_head` (95 %).
 #
-# **Why a mixture may fail.** Hidden units can swap places, and the network stays the same. So each of 20 chains probably
-# ends in its own arrangement of the 20 units (arrangements are not measured), and a chain held out is in none of those
-# that were fitted. A single Gaussian averages over arrangements, and the average of two good networks is no good network.
-# {doc}`/notebooks/hmc_diagnostics` measures how far the densities' draws fall behind.
+# **Why a mixture may fail.** Hidden units can swap places, and the network stays the same. So each of 20 chains
+# probably ends in its own arrangement of the 20 units (arrangements are not measured), and a chain held out is in none
+# of those that were fitted. A single Gaussian averages over arrangements, and the average of two good networks is no
+# good network. {doc}`/notebooks/hmc_diagnostics` measures how far the densities' draws fall behind.
 #
-# **VCL with a head a task** ends at {glue:text}`vcl_multi_head`. It is told the task, HMC is not; the comparison in Figure 3 is
-# of two scenarios. The paper concludes that heads keep what was learned, and not the propagated posterior:
+# **VCL with a head a task** ends at {glue:text}`vcl_multi_head`. It is told the task, HMC is not; the comparison in
+# Figure 3 is of two scenarios. The paper concludes that heads keep what was learned, and not the propagated posterior:
 # {glue:text}`verdict_heads`. Heads help VCL. But SGD with a head a task, which hands on no posterior, ends at
-# {glue:text}`sgd_multi_head`, and VCL is above it by {glue:text}`vcl_multi_head_over_sgd_multi_head` points. That may be
-# the posterior, or the tuning: VCL was tuned on this set and SGD was not.
+# {glue:text}`sgd_multi_head`, and VCL is above it by {glue:text}`vcl_multi_head_over_sgd_multi_head` points. That may
+# be the posterior, or the tuning: VCL was tuned on this set and SGD was not.
 #
-# **RealNVP.** The paper also tried a {term}`RealNVP` and found it unstable; {doc}`/notebooks/hmc_diagnostics` judges that.
+# **RealNVP.** The paper also tried a {term}`RealNVP` and found it unstable; {doc}`/notebooks/hmc_diagnostics` judges
+# that.
 #
 # **Not tested.** Networks of another width, and densities that know of the swaps.
 # {doc}`/notebooks/why_hmc_forgets` changes one factor at a time.

@@ -53,7 +53,8 @@ plots.accuracy_matrices(tables.matrices(sweep.run(selection)))
 # ## By hand
 #
 # Take a learner that is perfect on each new task and loses half of a task with every task that follows. Its matrix is
-# $a = ((1), (\tfrac12, 1), (0, \tfrac12, 1))$, with a row a task trained. $F_1$ is undefined: there is nothing to forget.
+# $a = ((1), (\tfrac12, 1), (0, \tfrac12, 1))$, with a row a task trained. $F_1$ is undefined: there is nothing to
+# forget.
 
 # %% tags=["hide-input"]
 Table(metrics.scores(metrics.BY_HAND))
@@ -61,9 +62,9 @@ Table(metrics.scores(metrics.BY_HAND))
 # %% [markdown]
 # ## Why 33 % is complete forgetting
 #
-# A learner that knows its last task alone, with accuracy $a$, has one entry $a$ in each row of its matrix. With five tasks
-# its final accuracy is $a / 5$, at most 20 %. Its triangle mean is $5a / 15$, at most 33.3 %. The table says for each
-# printed number which $a$ it asks for as a triangle mean, and which final accuracy goes with it (percent).
+# A learner that knows its last task alone, with accuracy $a$, has one entry $a$ in each row of its matrix. With five
+# tasks its final accuracy is $a / 5$, at most 20 %. Its triangle mean is $5a / 15$, at most 33.3 %. The table says for
+# each printed number which $a$ it asks for as a triangle mean, and which final accuracy goes with it (percent).
 #
 # :::{margin}
 # For $T$ tasks these are $a / T$ and $2a / (T + 1)$. With ten tasks complete forgetting would read 10 and 18.2 %.
@@ -110,24 +111,26 @@ Table(tables.verdicts(metrics.CLAIMS))
 #
 # ## Try it
 #
-# 1. Set `scenario = "domain_incremental"`. Both classes of every task now share two outputs. Does SGD still end with its
-#    last task alone?
+# 1. Set `scenario = "domain_incremental"`. Both classes of every task now share two outputs. Does SGD still end with
+#    its last task alone?
 #
 # :::{dropdown} Answer
-# No. SGD ends at 83 %: the digits of one task tell something about even and odd in the next. Joint training ends at 98 %.
+# No. SGD ends at 83 %: the digits of one task tell something about even and odd in the next. Joint training ends at
+# 98 %.
 # :::
 #
 # 2. Set `scenario = "task_incremental"`. What does the name of the task give to SGD?
 #
 # :::{dropdown} Answer
-# Almost everything: SGD ends at 95 %, where it had 18 %. The name is used twice: a prediction chooses among the classes of
-# its task, and training no longer pushes down the outputs of other tasks. How much is due to either was not separated.
+# Almost everything: SGD ends at 95 %, where it had 18 %. The name is used twice: a prediction chooses among the classes
+# of its task, and training no longer pushes down the outputs of other tasks. How much is due to either was not
+# separated.
 # :::
 #
 # 3. Set `dataset = "toy_gaussians"`, `scenario = "domain_incremental"` and
 #    `rows = ["sgd_single_head", "joint_unit", "single_task"]`. Why does SGD end near 50 %?
 #
 # :::{dropdown} Answer
-# Guessing on four tasks would end at 60 %. SGD ends at 52 %: it is right on about 40 % of the points of earlier tasks, as its last
-# boundary puts some of their blobs on the wrong side. Joint training ends at 100 %.
+# Guessing on four tasks would end at 60 %. SGD ends at 52 %: it is right on about 40 % of the points of earlier tasks,
+# as its last boundary puts some of their blobs on the wrong side. Joint training ends at 100 %.
 # :::

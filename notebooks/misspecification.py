@@ -62,9 +62,9 @@ Table(misspecification.shown(result.scores), source=misspecification.SOURCE)
 # ## Models that can express both tasks
 #
 # The paper names a mixture of linear regressors, after {cite:t}`bishop2006pattern`. There the weights of the lines are
-# the same at every input: the mixture has both lines and does not know which one holds where. Linear experts do, as each
-# of them owns a region of inputs as well as a line. Both posteriors are found by variational inference and handed from
-# task to task in the same way.
+# the same at every input: the mixture has both lines and does not know which one holds where. Linear experts do, as
+# each of them owns a region of inputs as well as a line. Both posteriors are found by variational inference and handed
+# from task to task in the same way.
 #
 # Performance is measured on points that were not used to fit, by squared error and by log likelihood.
 

@@ -16,17 +16,17 @@
 # **Verdict:** {glue:text}`verdict_split_mnist`, as triangle means and not as the final accuracies that the paper defines. Plain replay of the same memory ends at {glue:text}`final_replay:.1f` and {glue:text}`final_replay_fmnist:.1f` %.
 # :::
 #
-# **Question.** Does a learner remember if it is Bayesian about how data come about, class by class, rather than about its
-# network's weights? Section 7 of {cite:p}`kessler2023sequential` embeds an input $x$ as $z$ with a network and gives every
-# class $y$ a Gaussian {term}`prototype`:
+# **Question.** Does a learner remember if it is Bayesian about how data come about, class by class, rather than about
+# its network's weights? Section 7 of {cite:p}`kessler2023sequential` embeds an input $x$ as $z$ with a network and
+# gives every class $y$ a Gaussian {term}`prototype`:
 #
 # $$p(y \,|\, z) = \frac{\alpha_y\, \mathcal{N}(z;\, \mu_y,\, \Sigma_\epsilon + \Lambda_y^{-1})}{\sum_j \alpha_j\, \mathcal{N}(z;\, \mu_j,\, \Sigma_\epsilon + \Lambda_j^{-1})}.$$
 #
-# Here $\mu_y$ and $\Lambda_y$ are the mean and precision of the prototype, $\Sigma_\epsilon$ the noise of an embedding, and
-# $\alpha_y$ the counts of the classes. Prototypes and counts are updated exactly {eq}`eq:protocl_updates`. The network is
-# trained by gradient descent on $-\log p(y \,|\, z)$, on the current {term}`task` together with a memory of 200 points a
-# task ({term}`coreset`). The paper's text has the joint predictive {eq}`eq:protocl_predictive` instead, in which nothing
-# keeps classes apart; the released code divides by the sum over classes, as here.
+# Here $\mu_y$ and $\Lambda_y$ are the mean and precision of the prototype, $\Sigma_\epsilon$ the noise of an embedding,
+# and $\alpha_y$ the counts of the classes. Prototypes and counts are updated exactly {eq}`eq:protocl_updates`. The
+# network is trained by gradient descent on $-\log p(y \,|\, z)$, on the current {term}`task` together with a memory of
+# 200 points a task ({term}`coreset`). The paper's text has the joint predictive {eq}`eq:protocl_predictive` instead, in
+# which nothing keeps classes apart; the released code divides by the sum over classes, as here.
 
 # %% tags=["hide-input"]
 from myst_nb import glue
@@ -113,10 +113,11 @@ Table(tables.verdicts(protocl.CLAIMS), more=protocl.shown_targets(), summary="ta
 # {glue:text}`triangle_protocl_no_memory_paper_epochs:.2f` % and the final accuracy
 # {glue:text}`final_protocl_no_memory_paper_epochs:.1f` %.
 #
-# **The memory prevents forgetting, as the paper says, and the prototypes are not needed for it.** The paper's own sentence,
-# that the memory and not the Bayesian prototypes is the main mechanism: {glue:text}`verdict_memory`. Both tuned for
-# accuracy, ProtoCL ends {glue:text}`protocl_beside_replay` replay of the same memory on Split-MNIST and
-# {glue:text}`protocl_beside_replay_fmnist` on Split-FMNIST. Validation data chose 6 epochs for ProtoCL and 25 for replay.
+# **The memory prevents forgetting, as the paper says, and the prototypes are not needed for it.** The paper's own
+# sentence, that the memory and not the Bayesian prototypes is the main mechanism: {glue:text}`verdict_memory`. Both
+# tuned for accuracy, ProtoCL ends {glue:text}`protocl_beside_replay` replay of the same memory on Split-MNIST and
+# {glue:text}`protocl_beside_replay_fmnist` on Split-FMNIST. Validation data chose 6 epochs for ProtoCL and 25 for
+# replay.
 #
 # **Tuned for accuracy, ProtoCL is over-confident.** Its {term}`NLL` after the last task is {glue:text}`nll_protocl:.2f`
 # nats on Split-MNIST, where replay has {glue:text}`nll_replay:.2f`. On Split-FMNIST it is
@@ -142,10 +143,10 @@ Table(tables.verdicts(protocl.CLAIMS), more=protocl.shown_targets(), summary="ta
 # {glue:text}`final_joint_calibrated:.1f` and {glue:text}`final_joint_calibrated_fmnist:.1f` %.
 #
 # **"As published" is not the release to the letter.** Like the release, it keeps a posterior for each place in a batch,
-# leaves dropout on in evaluation, has one hidden layer of 256 units and shares 1,000 points of memory among the tasks. It
-# differs in five ways. Evaluation labels update nothing. The test set is scored, where the release's commands score a
-# validation split. Partial batches of the test set are scored too. The points left out of training are not those of the
-# release's fixed split. And the release's seeding for each task is not repeated.
+# leaves dropout on in evaluation, has one hidden layer of 256 units and shares 1,000 points of memory among the tasks.
+# It differs in five ways. Evaluation labels update nothing. The test set is scored, where the release's commands score
+# a validation split. Partial batches of the test set are scored too. The points left out of training are not those of
+# the release's fixed split. And the release's seeding for each task is not repeated.
 #
 # **Not tested.** Which change of calibration matters; whether replay's lead by score on Split-MNIST is chance.
 #
@@ -180,8 +181,8 @@ plots.scores_by_epochs(protocl_tuning.by_title())
 # 1. Set `memory_per_task = 0`. What do the exact updates of the prototypes save?
 #
 # :::{dropdown} Answer
-# Almost nothing: ProtoCL ends at 20 %, SGD at 18 %. The prototypes of earlier classes stay exactly where they were, but the
-# network moves, and with it the embeddings of those classes.
+# Almost nothing: ProtoCL ends at 20 %, SGD at 18 %. The prototypes of earlier classes stay exactly where they were, but
+# the network moves, and with it the embeddings of those classes.
 # :::
 #
 # 2. Set `memory_per_task = 5`. Do prototypes help where the memory is small?

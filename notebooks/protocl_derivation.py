@@ -112,8 +112,9 @@ plots.monte_carlo_check(
 # integral a point. Points of a class share their prototype, so the product over embeddings is exact for at most one
 # point of each class ({numref}`fig-derivation-swap`). All labels share the class probabilities, so the product over
 # labels is exact for a single label. Otherwise the objective is a product of one-point predictives. The figure shows
-# the gap before any point is counted. Once thousands are, a prototype is nearly known and the gap is near zero. Maximised alone,
-# the objective may put all classes on one point; {doc}`/notebooks/release_audit` has what it then ends with.
+# the gap before any point is counted. Once thousands are, a prototype is nearly known and the gap is near zero.
+# Maximised alone, the objective may put all classes on one point; {doc}`/notebooks/release_audit` has what it then ends
+# with.
 #
 # **Slips in the appendix.** It writes a precision where a covariance is meant in the posterior of a prototype: M7 in
 # {doc}`/notebooks/errata`.

@@ -21,9 +21,9 @@
 #
 # $$\alpha_{c} \leftarrow \alpha_{c} + n_c, \qquad p(y = c) = \frac{\alpha_c}{\sum_j \alpha_j}.$$
 #
-# Here $n_c$ is the number of points of class $c$ in a batch, and $p(y = c)$ is the share of the class, which enters every
-# prediction. A batch holds points of the current {term}`task` and of the memory ({term}`replay`), in every epoch anew. So
-# $\alpha_c$ counts how often a class was shown, not how many points it has.
+# Here $n_c$ is the number of points of class $c$ in a batch, and $p(y = c)$ is the share of the class, which enters
+# every prediction. A batch holds points of the current {term}`task` and of the memory ({term}`replay`), in every epoch
+# anew. So $\alpha_c$ counts how often a class was shown, not how many points it has.
 
 # %% tags=["hide-input"]
 from myst_nb import glue
@@ -79,10 +79,10 @@ Table(tables.verdicts(protocl_dirichlet.CLAIMS))
 # %% [markdown]
 # ## What agrees, what does not, why
 #
-# **As published the classes do not end equally likely.** Each class of the first task has {glue:text}`first_published`, each
-# of the last one {glue:text}`last_published`. The reason is the memory: the release repeats it until it is as large as the
-# new data. While task $t$ is learned, a class of each earlier task gets $1 / (t - 1)$ of what a new class gets. Up to the end
-# of $T$ tasks a class of task $k$ is counted
+# **As published the classes do not end equally likely.** Each class of the first task has {glue:text}`first_published`,
+# each of the last one {glue:text}`last_published`. The reason is the memory: the release repeats it until it is as
+# large as the new data. While task $t$ is learned, a class of each earlier task gets $1 / (t - 1)$ of what a new class
+# gets. Up to the end of $T$ tasks a class of task $k$ is counted
 #
 # $$\alpha_c \;\propto\; 1 + \sum_{t=k+1}^{T} \frac{1}{t - 1}$$
 #
@@ -90,47 +90,48 @@ Table(tables.verdicts(protocl_dirichlet.CLAIMS))
 # counts again.
 #
 # :::{margin}
-# For the first task the sum is a harmonic number. With ten tasks a class of the first would be counted 3.83 times as often as one of the
-# last: the imbalance grows like the logarithm of the number of tasks.
+# For the first task the sum is a harmonic number. With ten tasks a class of the first would be counted 3.83 times as
+# often as one of the last: the imbalance grows like the logarithm of the number of tasks.
 # :::
 #
-# **The caption holds for Algorithm 1 as printed.** There the task is united with 200 points of each earlier one, and each is
-# shown once an epoch. A class of the first task then gets 4 × 100 points on top of its 6,000, and the ratio of the largest to
-# the smallest share is {glue:text}`ratio_union`. The paper's code repeats the memory, and the caption may have been written
-# for the algorithm. The figure itself comes without numbers.
+# **The caption holds for Algorithm 1 as printed.** There the task is united with 200 points of each earlier one, and
+# each is shown once an epoch. A class of the first task then gets 4 × 100 points on top of its 6,000, and the ratio of
+# the largest to the smallest share is {glue:text}`ratio_union`. The paper's code repeats the memory, and the caption
+# may have been written for the algorithm. The figure itself comes without numbers.
 #
-# **Tuned decay of counts turns it round.** ProtoCL as tuned here multiplies counts by 0.999 in every step, so they reach back
-# about a thousand steps, fewer than the last task takes. Its two classes end at {glue:text}`last_corrected` each, those of the
-# first task at {glue:text}`first_corrected`. Without decay, the corrected counts end as the published ones do, with a
-# ratio of {glue:text}`ratio_unforgotten`.
+# **Tuned decay of counts turns it round.** ProtoCL as tuned here multiplies counts by 0.999 in every step, so they
+# reach back about a thousand steps, fewer than the last task takes. Its two classes end at {glue:text}`last_corrected`
+# each, those of the first task at {glue:text}`first_corrected`. Without decay, the corrected counts end as the
+# published ones do, with a ratio of {glue:text}`ratio_unforgotten`.
 #
 # **What it does to predictions.** The likeliest class is favoured over the least likely one by the logarithm of their
-# ratio, {glue:text}`nats_published` as published. That moves few predictions: with `class_prior = "uniform"`, which leaves
-# the shares out, the final accuracy in the live run of {doc}`/notebooks/protocl` changes by less than a point. That is on
-# digits and with tuned settings; as published it was not tested.
+# ratio, {glue:text}`nats_published` as published. That moves few predictions: with `class_prior = "uniform"`, which
+# leaves the shares out, the final accuracy in the live run of {doc}`/notebooks/protocl` changes by less than a point.
+# That is on digits and with tuned settings; as published it was not tested.
 #
-# **Not tested.** The learned prior of the corrected rows: it is a few points among thousands. The paper's curves were read
-# by their caption alone.
+# **Not tested.** The learned prior of the corrected rows: it is a few points among thousands. The paper's curves were
+# read by their caption alone.
 #
 # ## Try it
 #
 # 1. Set `forget = 0.99`. Which classes are likely then?
 #
 # :::{dropdown} Answer
-# Those of the last task, at 23 % each. Counts reach back about a hundred steps. In each of them half of the points are of
-# the last task, so each of its two classes has about a quarter.
+# Those of the last task, at 23 % each. Counts reach back about a hundred steps. In each of them half of the points are
+# of the last task, so each of its two classes has about a quarter.
 # :::
 #
 # 2. Set `oversample = False` and `memory_per_task = 5`. Does the caption hold?
 #
 # :::{dropdown} Answer
-# Yes: the shares of ProtoCL end between 9.4 and 10.4 %. As published nothing changes with `memory_per_task`, as it has a
-# memory of 1,000 points in all, which holds all of the digits.
+# Yes: the shares of ProtoCL end between 9.4 and 10.4 %. As published nothing changes with `memory_per_task`, as it has
+# a memory of 1,000 points in all, which holds all of the digits.
 # :::
 #
 # 3. Set `evidence_mode = "recompute_each_epoch"` and `rows = ["protocl"]`. What are the shares if each point counts
 #    once?
 #
 # :::{dropdown} Answer
-# The last task's classes have 29 % each and all others about 5 %: of earlier tasks only the memory is there to be counted.
+# The last task's classes have 29 % each and all others about 5 %: of earlier tasks only the memory is there to be
+# counted.
 # :::

@@ -16,15 +16,16 @@
 # **Verdict:** {glue:text}`verdict` (6 of the paper's 50 epochs). Plain replay of 1,000 points ends at {glue:text}`final_replay_1000`.
 # :::
 #
-# **Question.** How much does {term}`ProtoCL` remember with a smaller or a larger memory, and how much would {term}`replay`
-# of the same points remember without prototypes? Figure 7 of {cite:p}`kessler2023sequential` shows the former against
+# **Question.** How much does {term}`ProtoCL` remember with a smaller or a larger memory, and how much would
+# {term}`replay` of the same points remember without prototypes? Figure 7 of {cite:p}`kessler2023sequential` shows the
+# former against
 #
 # $$M = \sum_{t=1}^{T} |\mathcal{M}_t|.$$
 #
-# Here $\mathcal{M}_t$ are the points kept of {term}`task` $t$ (a {term}`coreset`), $T$ is 5, and $M$ is "the entire memory
-# buffer shared by all five tasks". The text keeps 200 points a task, so its $M$ is 1,000. This chapter keeps $M / T$ of each
-# task. The released code shares $M$ among the tasks so far: 1,000 after the first, 500 of each after the second. Its buffer
-# ends as here, with more of early tasks in between.
+# Here $\mathcal{M}_t$ are the points kept of {term}`task` $t$ (a {term}`coreset`), $T$ is 5, and $M$ is "the entire
+# memory buffer shared by all five tasks". The text keeps 200 points a task, so its $M$ is 1,000. This chapter keeps
+# $M / T$ of each task. The released code shares $M$ among the tasks so far: 1,000 after the first, 500 of each after
+# the second. Its buffer ends as here, with more of early tasks in between.
 
 # %% tags=["hide-input"]
 from myst_nb import glue
@@ -84,8 +85,8 @@ Table(tables.verdicts(protocl_memory.CLAIMS))
 # {glue:text}`final_protocl_1000` with 1,000 and {glue:text}`final_protocl_5000` with 5,000. Most is gained by the first
 # points of a task.
 #
-# **The printed ends of the curve fit triangle means** (here after 6 epochs, not 50). Without memory the paper prints 33.25 and ProtoCL has
-# {glue:text}`triangle_protocl_0` here; with 200 points a task it prints 93.73 and ProtoCL has
+# **The printed ends of the curve fit triangle means** (here after 6 epochs, not 50). Without memory the paper prints
+# 33.25 and ProtoCL has {glue:text}`triangle_protocl_0` here; with 200 points a task it prints 93.73 and ProtoCL has
 # {glue:text}`triangle_protocl_1000`. The numbers between them are in the figure alone, which has no table.
 #
 # **Replay of the same points, without prototypes.** With 1,000 points it ends at {glue:text}`final_replay_1000` on
@@ -105,11 +106,12 @@ Table(tables.verdicts(protocl_memory.CLAIMS))
 # 1. Set `totals = [0, 5]`. What does one point of each task bring?
 #
 # :::{dropdown} Answer
-# Under a third of the way to 50 points a task: ProtoCL ends at 40 % and replay at 41 %. A single point stands for one of
-# the two classes of its task, so the other one can only be lost.
+# Under a third of the way to 50 points a task: ProtoCL ends at 40 % and replay at 41 %. A single point stands for one
+# of the two classes of its task, so the other one can only be lost.
 # :::
 #
-# 2. Set `oversample = False`, so that a point of memory is shown as often as a new one. Which learner needs the repetition?
+# 2. Set `oversample = False`, so that a point of memory is shown as often as a new one. Which learner needs the
+#    repetition?
 #
 # :::{dropdown} Answer
 # Replay: with 50 points it falls from 82 to 46 %, and ProtoCL from 82 to 78 %. A prototype sums up

@@ -16,8 +16,9 @@
 # **Verdict:** no single choice of the code brings the final accuracy to the printed 93.73. HIBNN's code chooses a head with knowledge that a class-incremental learner does not have.
 # :::
 #
-# **Question.** The text and the released code of {term}`ProtoCL` part in several places, and so do those of {term}`HIBNN`.
-# Which of these choices moves a number? One choice is changed at a time, and the {term}`final accuracy` tells:
+# **Question.** The text and the released code of {term}`ProtoCL` part in several places, and so do those of
+# {term}`HIBNN`. Which of these choices moves a number? One choice is changed at a time, and the {term}`final accuracy`
+# tells:
 #
 # $$\begin{aligned}
 # &P_5(\text{as corrected, one choice changed}) \\
@@ -64,9 +65,9 @@ Table(release_audit.shown(found))
 # %% [markdown]
 # ## At the paper's scale
 #
-# Split-MNIST, three seeds, six epochs a task, as the chapter {doc}`/notebooks/protocl` chose them for the corrected row.
-# Nothing was tuned anew for a choice. The change is paired over seeds; with three of them, two standard errors are no
-# proof.
+# Split-MNIST, three seeds, six epochs a task, as the chapter {doc}`/notebooks/protocl` chose them for the corrected
+# row. Nothing was tuned anew for a choice. The change is paired over seeds; with three of them, two standard errors are
+# no proof.
 
 # %% tags=["hide-input"]
 for name, value in release_audit.numbers().items():
@@ -123,13 +124,13 @@ Table(
 #
 # **The joint predictive failed as the loss.** The text maximises $p(z, y)$. It is as large where all classes share one
 # point as where each has its own, so nothing keeps classes apart. With the settings of the other loss it ends at
-# {glue:text}`joint_final:.1f` % (3 seeds). The code minimises $-\log p(y \mid z)$, which is small only where classes are
-# apart.
+# {glue:text}`joint_final:.1f` % (3 seeds). The code minimises $-\log p(y \mid z)$, which is small only where classes
+# are apart.
 #
-# **Repeats of the memory help.** The text unites memory and task; the code repeats the memory until it is as large as the
-# task. Without repeats: {glue:text}`repeats_change:+.1f` points. An update of the posterior after the encoder's step, as
-# Algorithm 1 has it, changes {glue:text}`after_change:+.1f` points, and prototypes found anew from the final embeddings
-# {glue:text}`anew_change:+.1f`.
+# **Repeats of the memory help.** The text unites memory and task; the code repeats the memory until it is as large as
+# the task. Without repeats: {glue:text}`repeats_change:+.1f` points. An update of the posterior after the encoder's
+# step, as Algorithm 1 has it, changes {glue:text}`after_change:+.1f` points, and prototypes found anew from the final
+# embeddings {glue:text}`anew_change:+.1f`.
 #
 # **The leak is small.** In the run above taking test labels in changes no accuracy by a tenth of a point. Here they are
 # taken in at the end. The posterior has counted every training point once an epoch, so test labels are a small share of
@@ -152,8 +153,8 @@ Table(
 # 1. Set `epochs = 2`. Does the leak grow?
 #
 # :::{dropdown} Answer
-# Yes. The posterior counts each training point twice and not twenty times, so test labels become 7 % of what it has counted.
-# The accuracy moves by a tenth of a point.
+# Yes. The posterior counts each training point twice and not twenty times, so test labels become 7 % of what it has
+# counted. The accuracy moves by a tenth of a point.
 # :::
 #
 # 2. Set `memory_per_task = 10`. Which choice costs most then, apart from the joint predictive?
@@ -165,6 +166,6 @@ Table(
 # 3. Set `seeds = [1]`. Is HIBNN's head for a group right for another seed?
 #
 # :::{dropdown} Answer
-# For three tasks of five, and as published for four. A head for a group is right or wrong for all points of a task, so the
-# final accuracy moves in steps of nearly 20 points. A head for a point is right for less than half of them.
+# For three tasks of five, and as published for four. A head for a group is right or wrong for all points of a task, so
+# the final accuracy moves in steps of nearly 20 points. A head for a point is right for less than half of them.
 # :::

@@ -67,8 +67,8 @@ figure = schematics.scenarios(*result.examples)
 figure
 
 # %% [markdown]
-# Output units that compete with one another form a {term}`head`. For five tasks of two classes, as in Split-MNIST, the usual
-# layouts are these:
+# Output units that compete with one another form a {term}`head`. For five tasks of two classes, as in Split-MNIST, the
+# usual layouts are these:
 
 # %% tags=["hide-input"]
 Table(result.heads)

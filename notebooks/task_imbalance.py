@@ -82,8 +82,8 @@ plots.task_imbalance(task_imbalance.by_design(task_imbalance.run(selection), sel
 # ## Networks, stored
 #
 # Split-MNIST: 0 or 1, then 2 or 3. One task keeps 1,000 points; the other has 100 to 10,000. Designs with equal updates
-# take 600 updates a task. With equal passes task 2 takes 60 to 6,000. The network has a hidden layer of 100 units, and each cell 5 seeds. All settings are this
-# book's.
+# take 600 updates a task. With equal passes task 2 takes 60 to 6,000. The network has a hidden layer of 100 units, and
+# each cell 5 seeds. All settings are this book's.
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The stored runs on Split-MNIST (n = 5). With equal updates and a larger task 2 no rise of SGD's or VCL's forgetting is shown. With a smaller task 1 that of VCL rises between ratio 0.3 and 10.", "name": "fig-imbalance-stored"}, "image": {"alt": "Stored run on Split-MNIST: SGD and VCL forget 10 to 30 points of accuracy on task 1. With equal passes forgetting rises up to equal sizes and not beyond; with equal updates no rise is shown; with a smaller task 1 that of VCL is 19 at ratio 0.1, 14 at 0.3 and 27 at 10. Joint training forgets almost nothing at any ratio."}}
 stored = task_imbalance.by_design(task_imbalance.stored(), "paper")
@@ -98,8 +98,8 @@ Table(effects, more=judged, summary="what this chapter says of these runs, judge
 
 # %% [markdown]
 # {term}`Forgetting <forgetting>` of task 1 in points of accuracy, mean ± sd at equal sizes, and its change with the
-# ratio of sizes, with the 95 % interval of the {term}`paired` change over 5 seeds. The ratio is that of task 2 to task 1;
-# where task 1 shrinks, a ratio of 0.1 is a task 1 ten times as large.
+# ratio of sizes, with the 95 % interval of the {term}`paired` change over 5 seeds. The ratio is that of task 2 to task
+# 1; where task 1 shrinks, a ratio of 0.1 is a task 1 ten times as large.
 #
 # ## The derivation
 #
@@ -136,9 +136,9 @@ plots.lemma_1(derivation.lemma)
 # These numbers depend on the axes of the weights. Task 1 is read out 20° from the axis of the first weight. Along that
 # axis itself both errors would be below 0.01, and at 45° from it a tenfold task 2 would lower them.
 #
-# **Networks: fewer updates forget less, in SGD.** With equal passes SGD forgets more at equal sizes than at a tenth, and
-# the interval of the change excludes 0. With equal updates the interval contains 0. The interval of the difference of the
-# two changes excludes 0 for SGD, barely, and not for VCL.
+# **Networks: fewer updates forget less, in SGD.** With equal passes SGD forgets more at equal sizes than at a tenth,
+# and the interval of the change excludes 0. With equal updates the interval contains 0. The interval of the difference
+# of the two changes excludes 0 for SGD, barely, and not for VCL.
 #
 # **Networks: no harm of a larger task 2 is shown.** From equal sizes to a tenfold task 2 no rise of SGD's or VCL's
 # forgetting is shown in any design, and SGD with equal updates forgets less ({glue:text}`change_sgd:+.1f` points).

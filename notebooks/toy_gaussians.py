@@ -16,18 +16,19 @@
 # **Verdict:** accuracy 1.0 {glue:text}`circle_verdict_joint`; Figure A2 {glue:text}`circle_verdict_figure`. HMC with a mixture (one component in {glue:text}`circle_hmc_single` fits): {glue:text}`circle_hmc_verdict`. With an adapted step most mixtures {term}`count <fitted density counts>`. Where they do and chains pass their {term}`gates <gate>`, task 1 is at {glue:text}`circle_lost_at_once` after task 2; with nothing fitted at {glue:text}`circle_left_at_once`.
 # :::
 #
-# **Question.** On Pan et al.'s set even the best classifier errs. Does the posterior last from task to task where no two
-# blobs overlap? Appendix C of {cite:p}`kessler2023sequential` has five tasks of two adjacent blobs each, which the released code puts on
-# a circle. Blob $k$ lies at
+# **Question.** On Pan et al.'s set even the best classifier errs. Does the posterior last from task to task where no
+# two blobs overlap? Appendix C of {cite:p}`kessler2023sequential` has five tasks of two adjacent blobs each, which the
+# released code puts on a circle. Blob $k$ lies at
 #
 # $$\begin{aligned}
 # c_k &= 2\, (\cos \tfrac{2\pi k}{10},\; \sin \tfrac{2\pi k}{10}), \\
 # x &= c_k + \epsilon, \quad \epsilon \sim \mathcal{N}(0,\, 0.02\, I),
 # \end{aligned}$$
 #
-# with $k = 0, \ldots, 9$ and noise $\epsilon$; radius and variance are those of the released code. Task $t$ holds blobs $2t - 2$ (class 0) and $2t - 1$ (class 1), so classes
-# alternate around the circle and one network must bend its boundary between all of them. The recursion and its
-# controls, {term}`exact recursion` and {term}`joint HMC`, are those of {doc}`/notebooks/hmc_sequential`.
+# with $k = 0, \ldots, 9$ and noise $\epsilon$; radius and variance are those of the released code. Task $t$ holds blobs
+# $2t - 2$ (class 0) and $2t - 1$ (class 1), so classes alternate around the circle and one network must bend its
+# boundary between all of them. The recursion and its controls, {term}`exact recursion` and {term}`joint HMC`, are those
+# of {doc}`/notebooks/hmc_sequential`.
 #
 # :::{margin}
 # Neighbouring centres lie 1.24 apart, and the noise has standard deviation 0.14. The line midway is 4.4 standard
@@ -99,8 +100,8 @@ Table(
 # ## What agrees, what does not, why
 #
 # **Joint HMC.** Joint HMC ends at {glue:text}`circle_hmc_joint`, and the best classifier has {glue:text}`circle_bayes`.
-# Only {glue:text}`circle_hmc_joint_gate` gates are passed, on task 5 {glue:text}`circle_hmc_joint_gate_last`. So the accuracy
-# is reproduced and the convergence is not.
+# Only {glue:text}`circle_hmc_joint_gate` gates are passed, on task 5 {glue:text}`circle_hmc_joint_gate_last`. So the
+# accuracy is reproduced and the convergence is not.
 #
 # **The recursion itself.** The exact recursion ends at {glue:text}`circle_hmc_exact`; its chains pass
 # {glue:text}`circle_hmc_exact_gate` gates, {glue:text}`circle_hmc_exact_gate_last` on task 5.
@@ -138,8 +139,8 @@ Table(
 # 1. Set `prior_precision = 100`. Can joint HMC still bend its boundary?
 #
 # :::{dropdown} Answer
-# No. Joint HMC ends at 50 %, which is chance. The prior holds every weight within about a tenth of zero, and three layers of
-# such weights have outputs near zero.
+# No. Joint HMC ends at 50 %, which is chance. The prior holds every weight within about a tenth of zero, and three
+# layers of such weights have outputs near zero.
 # :::
 #
 # 2. Set `rows = ["vcl_single_head", "vcl_multi_head", "hmc_exact"]`. Which of them is told the task?

@@ -16,18 +16,18 @@
 # **Verdict:** one head, {glue:text}`verdict_one_head`: VCL leads in the triangle mean alone; a head a task, {glue:text}`verdict_a_head_a_task`: heads help SGD as well. With 100 steps a task VCL keeps {glue:text}`final_vcl_multi_head_reference:.1f` %, SGD {glue:text}`final_sgd_multi_head_reference:.1f` %.
 # :::
 #
-# **Question.** Does a network remember its tasks if it hands an approximate posterior from one to the next? Section 2.3 of
-# {cite:p}`kessler2023sequential` asks it of variational continual learning ({term}`VCL`), which minimises the
+# **Question.** Does a network remember its tasks if it hands an approximate posterior from one to the next? Section 2.3
+# of {cite:p}`kessler2023sequential` asks it of variational continual learning ({term}`VCL`), which minimises the
 # {term}`nelbo`
 #
 # $$\mathcal{L}_t(q_t) = \mathrm{KL}[q_t \Vert q_{t-1}] - \mathbb{E}_{q_t}[\log p(\mathcal{D}_t | \theta)].$$
 #
 # Here $\theta$ are the network's weights, $\mathcal{D}_t$ the data of {term}`task` $t$, and $q_t$ the Gaussian with
-# independent weights that stands for the posterior after task $t$; $q_0$ is the prior. Bayes' rule asks for nothing else, and in particular
-# not for a {term}`head` a task.
+# independent weights that stands for the posterior after task $t$; $q_0$ is the prior. Bayes' rule asks for nothing
+# else, and in particular not for a {term}`head` a task.
 #
-# As in Figure 1, networks with one head learn domain-incrementally: every task has the same two outputs. Networks with a
-# head a task are told the task ({term}`task-incremental learning`).
+# As in Figure 1, networks with one head learn domain-incrementally: every task has the same two outputs. Networks with
+# a head a task are told the task ({term}`task-incremental learning`).
 
 # %% tags=["hide-input"]
 from myst_nb import glue
@@ -70,8 +70,8 @@ plots.scores({paper.LABELS[selection.dataset]: tables.comparison(table, (), sele
 # smaller weights, but in the rows "full batches".
 #
 # Rows "VCL's steps" have as many. Rows "full batches" take 100 steps a task, each on all of its points, as the public
-# code's run with a head a task does. The other rows of SGD take 1,000 steps of 128 points. VCL first fits task 1 by maximum
-# likelihood for as many steps as it then takes, so equal steps are equal from task 2 on. No row's inputs are
+# code's run with a head a task does. The other rows of SGD take 1,000 steps of 128 points. VCL first fits task 1 by
+# maximum likelihood for as many steps as it then takes, so equal steps are equal from task 2 on. No row's inputs are
 # standardised.
 
 # %% tags=["hide-input"]
@@ -112,9 +112,10 @@ Table(
 # steps a task and {glue:text}`long_final:+.1f` after 5,000. Both 95 % intervals contain zero. In the triangle mean VCL
 # leads after 100 steps, by {glue:text}`full_triangle:.1f` points, since it keeps the first task.
 #
-# **A hundred full batches forget less than 5,000 small ones.** A hundred full-batch steps end higher than 5,000 steps of 256 points, by
-# {glue:text}`batches_vcl_final:.1f` points with VCL and {glue:text}`batches_sgd_final:.1f` with SGD. A possible reason is
-# that Adam moves a weight by about 0.1 at most in 100 steps of 0.001, so the network stays near where it was.
+# **A hundred full batches forget less than 5,000 small ones.** A hundred full-batch steps end higher than 5,000 steps
+# of 256 points, by {glue:text}`batches_vcl_final:.1f` points with VCL and {glue:text}`batches_sgd_final:.1f` with SGD.
+# A possible reason is that Adam moves a weight by about 0.1 at most in 100 steps of 0.001, so the network stays near
+# where it was.
 #
 # **The public code agrees.** Its one logged run with a head a task, of layers of 256, ends within the range of the ten
 # seeds here.
@@ -126,21 +127,21 @@ Table(
 # not for SGD, so the gain may be smaller than shown. With a head a task VCL leads SGD there by
 # {glue:text}`toy_pan_heads_lead:.0f` and {glue:text}`toy_gaussians_heads_lead:.0f` points.
 #
-# **Not tested.** What full batches, larger first weights and VCL's longer first task contribute to the result of 100 steps
-# has not been taken apart. Class-incremental runs of VCL stand in {doc}`/notebooks/class_incremental`.
+# **Not tested.** What full batches, larger first weights and VCL's longer first task contribute to the result of 100
+# steps has not been taken apart. Class-incremental runs of VCL stand in {doc}`/notebooks/class_incremental`.
 #
 # ## Try it
 #
-# 1. Set `scenario = "class_incremental"` and `rows = ["sgd_single_head", "vcl_single_head", "joint_unit"]`. Each class now
-#    has an output of its own. What does VCL keep?
+# 1. Set `scenario = "class_incremental"` and `rows = ["sgd_single_head", "vcl_single_head", "joint_unit"]`. Each class
+#    now has an output of its own. What does VCL keep?
 #
 # :::{dropdown} Answer
-# Its last task: VCL and SGD both end at 18 %, and joint training at 97 %. VCL's triangle mean is higher, 37 against 33 %, as it
-# keeps a part of the first task for a while.
+# Its last task: VCL and SGD both end at 18 %, and joint training at 97 %. VCL's triangle mean is higher, 37 against
+# 33 %, as it keeps a part of the first task for a while.
 # :::
 #
-# 2. Set `rows = ["vcl_single_head", "vcl_coreset", "vcl_coreset_k_centre"]`. Which {term}`coreset` helps more, random points
-#    or {term}`k-centre` points?
+# 2. Set `rows = ["vcl_single_head", "vcl_coreset", "vcl_coreset_k_centre"]`. Which {term}`coreset` helps more, random
+#    points or {term}`k-centre` points?
 #
 # :::{dropdown} Answer
 # On digits both help alike. The final accuracy rises from 81 to 88 % with random and to 87 % with k-centre points.
@@ -149,6 +150,6 @@ Table(
 # 3. Set `epochs = 2`. What do the rows with a head a task lose, and which of them most?
 #
 # :::{dropdown} Answer
-# VCL with a head a task loses 8 to 9 points, from 98 to 90 %. SGD with a head a task loses 4. VCL has not finished learning: just after
-# a task it has 90 % of it right.
+# VCL with a head a task loses 8 to 9 points, from 98 to 90 %. SGD with a head a task loses 4. VCL has not finished
+# learning: just after a task it has 90 % of it right.
 # :::

@@ -16,8 +16,8 @@
 # **Verdict:** {glue:text}`verdict`: {glue:text}`to_blame`. Of {glue:text}`factors` settings {glue:text}`num_missing` have not been run, and of {glue:text}`differences` differences between code and text {glue:text}`num_alone` have been changed alone.
 # :::
 #
-# **Question.** The released code parts from the text in ways that may themselves cause the forgetting. Is it the density,
-# the sampler, the prior, or the recursion? One factor is changed at a time (and one pair together), and the
+# **Question.** The released code parts from the text in ways that may themselves cause the forgetting. Is it the
+# density, the sampler, the prior, or the recursion? One factor is changed at a time (and one pair together), and the
 # {term}`final accuracy` tells:
 #
 # $$\begin{aligned}
@@ -37,14 +37,14 @@
 #   along each axis on draws that did not choose the axis, prevents this.
 # - One chain predicts. It averages outputs before the softmax (logits) and not probabilities.
 #
-# Two more are not varied: it draws 5,000 times where the text has 11,000, in each row of this chapter too, and its seeds
-# and tasks draw the same random momenta, where here each has its own.
+# Two more are not varied: it draws 5,000 times where the text has 11,000, in each row of this chapter too, and its
+# seeds and tasks draw the same random momenta, where here each has its own.
 #
 # "All corrected" changes the first three and the last three. It also lets the step size adapt, and with it the masses,
-# one for each weight, by which HMC makes long steps where the posterior is wide. Choosing components on whole chains has
-# a line of its own. One thing is not the release's even as published: it fits each number of components of its ladder, up
-# to 500, from fresh k-means and the 3,750 rows afresh again. Here numbers grow by splitting, up to 50, and the last fit goes on from
-# the mixture that was chosen.
+# one for each weight, by which HMC makes long steps where the posterior is wide. Choosing components on whole chains
+# has a line of its own. One thing is not the release's even as published: it fits each number of components of its
+# ladder, up to 500, from fresh k-means and the 3,750 rows afresh again. Here numbers grow by splitting, up to 50, and
+# the last fit goes on from the mixture that was chosen.
 
 # %% tags=["hide-input"]
 from myst_nb import glue
@@ -72,8 +72,8 @@ plots.factors(why_hmc_forgets.run(selection), why_hmc_forgets.MEANING)
 #
 # Pan et al.'s set, 80 points a blob, 20 chains, five tasks, three seeds (ten as published). When a
 # {term}`fitted density counts`, and what the verdicts mean, are explained in {doc}`/notebooks/hmc_sequential`. Neither
-# "tasks not learned" nor "density failed" is called forgetting. What fits nothing keeps the data of all tasks. The folded
-# table has each change less "as published" on the same seeds; with three of them such intervals are wide.
+# "tasks not learned" nor "density failed" is called forgetting. What fits nothing keeps the data of all tasks. The
+# folded table has each change less "as published" on the same seeds; with three of them such intervals are wide.
 
 # %% tags=["hide-input"]
 found = why_hmc_forgets.stored()
@@ -91,19 +91,20 @@ Table(tables.verdicts(why_hmc_forgets.CLAIMS))
 # %% [markdown]
 # ## What agrees, what does not, why
 #
-# **With all data kept, both samplers hold all tasks.** With nothing fitted and all else as published the final accuracy is
-# {glue:text}`nothing_fitted_exact`, within a point of joint HMC ({doc}`/notebooks/hmc_sequential`). It is joint HMC: as
-# published, chains begin at one fresh network on every task. With the sampler corrected too, chains go on from the last
-# draws, and the end is {glue:text}`all_corrected_exact`. These two runs keep the data of all tasks and hand no density on. So the sampler can hold
-# all five tasks at once, and what is lost is lost where a density is handed on: by its fit, or by sampling under it.
+# **With all data kept, both samplers hold all tasks.** With nothing fitted and all else as published the final accuracy
+# is {glue:text}`nothing_fitted_exact`, within a point of joint HMC ({doc}`/notebooks/hmc_sequential`). It is joint HMC:
+# as published, chains begin at one fresh network on every task. With the sampler corrected too, chains go on from the
+# last draws, and the end is {glue:text}`all_corrected_exact`. These two runs keep the data of all tasks and hand no
+# density on. So the sampler can hold all five tasks at once, and what is lost is lost where a density is handed on: by
+# its fit, or by sampling under it.
 #
 # **The published sampler alone does not lose them.** As published, chains pass no gate, and still end at
 # {glue:text}`nothing_fitted_exact` with nothing fitted. Changes of the sampler, with the mixture handed on:
-# {glue:text}`group_sampler`. With step and masses adapted a rejection still sends a chain back to its start, so both are
-# learned near it; with all corrected they are not.
+# {glue:text}`group_sampler`. With step and masses adapted a rejection still sends a chain back to its start, so both
+# are learned near it; with all corrected they are not.
 #
-# **Differences from the text, changed alone so far**, less as published on the same seeds: {glue:text}`alone`. With three
-# seeds none is told apart from no change.
+# **Differences from the text, changed alone so far**, less as published on the same seeds: {glue:text}`alone`. With
+# three seeds none is told apart from no change.
 #
 # **As published, later tasks are not even learned.** By task, {glue:text}`published_unlearned` seeds have not learned
 # it by HMC's own draws, and {glue:text}`published_chance` end at chance or below on every task. Under the mixture that
@@ -115,17 +116,17 @@ Table(tables.verdicts(why_hmc_forgets.CLAIMS))
 #
 # **Changes of the fit:** {glue:text}`group_fit`. As published the mixture ends at {glue:text}`as_published`.
 #
-# **Changes of prediction, prior and data:** {glue:text}`group_rest`. With 800 points a blob HMC
-# learns every task and nearly all densities count, and yet it ends at {glue:text}`800_points_a_blob`: it forgets. Its chains
-# pass no gate, and with nothing fitted only 80 points a blob have been run.
+# **Changes of prediction, prior and data:** {glue:text}`group_rest`. With 800 points a blob HMC learns every task and
+# nearly all densities count, and yet it ends at {glue:text}`800_points_a_blob`: it forgets. Its chains pass no gate,
+# and with nothing fitted only 80 points a blob have been run.
 #
-# **With all corrected:** {glue:text}`group_corrected`. The mixture has {glue:text}`gmm_components` components. Its draws are
-# right on {glue:text}`gmm_right` of the points of the five tasks just learned, HMC's own on {glue:text}`gmm_hmc_right`;
-# {glue:text}`gmm_counts` densities count, and by task {glue:text}`gmm_gates` gates are passed. So fit
-# and sampling are not told apart here. With one Gaussian they are, but for task 5: under it {glue:text}`gaussian_gates`
-# gates are passed, by task {glue:text}`gaussian_gates_by_task`, more on the circle ({doc}`/notebooks/toy_gaussians`), and
-# as much is lost. Both fits were made before a fault in the
-# shrinkage was mended, which mattered little where it was measured ({doc}`/notebooks/hmc_diagnostics`).
+# **With all corrected:** {glue:text}`group_corrected`. The mixture has {glue:text}`gmm_components` components. Its
+# draws are right on {glue:text}`gmm_right` of the points of the five tasks just learned, HMC's own on
+# {glue:text}`gmm_hmc_right`; {glue:text}`gmm_counts` densities count, and by task {glue:text}`gmm_gates` gates are
+# passed. So fit and sampling are not told apart here. With one Gaussian they are, but for task 5: under it
+# {glue:text}`gaussian_gates` gates are passed, by task {glue:text}`gaussian_gates_by_task`, more on the circle
+# ({doc}`/notebooks/toy_gaussians`), and as much is lost. Both fits were made before a fault in the shrinkage was
+# mended, which mattered little where it was measured ({doc}`/notebooks/hmc_diagnostics`).
 #
 # **Not run yet:** {glue:text}`not_run`.
 #
@@ -140,8 +141,8 @@ Table(tables.verdicts(why_hmc_forgets.CLAIMS))
 # 2. Set `preset = "paper"`. How many gradients is one seed of one setting?
 #
 # :::{dropdown} Answer
-# 4,996 iterations of 20 gradients on five tasks, so 499,600 for each of the 20 chains, and as many of the prior's density.
-# (The first of 800 kept draws is the start, so 1,001 iterations of warm-up and 799 times 5 run a trajectory.)
+# 4,996 iterations of 20 gradients on five tasks, so 499,600 for each of the 20 chains, and as many of the prior's
+# density. (The first of 800 kept draws is the start, so 1,001 iterations of warm-up and 799 times 5 run a trajectory.)
 # :::
 #
 # 3. Set `num_chains = 2`. Does a Gaussian fitted to one chain, the other held out, hand on more?
