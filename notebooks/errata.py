@@ -163,7 +163,7 @@ Table(errata.shown(result.checks), source=errata.SOURCE)
 #   in {doc}`/notebooks/class_incremental`: HIBNN has one layer of 100 there, FROMP two of 200, S-FSVI two of 256.
 #
 # **R9** (Figure 1, Table 1)
-# : Printed: two layers of 200 units and 200 points a task.
+# : Printed: a two-layer network (Figure 1); two layers of 200 units and 200 points a task (Sec. 7, for Table 1).
 # : App. F gives ProtoCL 50 epochs, Adam, 128 dimensions of the embedding and a noise variance of 0.05, but no learning
 #   rate for these data. For Figure 1 and for the baselines of Table 1 no optimiser, epochs or batch size are given. The
 #   200 units of Figure 1 are taken from Sec. 7. This book's settings stand in each chapter.

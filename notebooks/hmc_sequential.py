@@ -133,8 +133,9 @@ Table(
 #
 # In the row "HMC, a GMM handed on" HMC's own draws are right on {glue:text}`hmc_draws_right` of the points of the task
 # just learned, and the fitted density's draws on {glue:text}`hmc_density_right` (the lowest and the highest mean over
-# seeds among the five tasks). As published HMC's own draws, too, are right on fewer points
-# with every task, on {glue:text}`hmc_as_published_draws_least` of task 5, under the mixture that they inherit.
+# seeds among the five tasks). As published the density is not all that falls behind. HMC's own draws, under the mixture
+# that they inherit, are right on fewer points with every task (means over seeds), and on
+# {glue:text}`hmc_as_published_draws_least` of task 5.
 #
 # **One Gaussian, where the paper has several modes** (Sec. 3, App. E). The row "HMC, a GMM handed on" has one component
 # in {glue:text}`hmc_single` fits, so it hands on one Gaussian, and Figure 3 is held against that. Adapted,
@@ -150,8 +151,10 @@ Table(
 #
 # **Why a mixture may fail.** Hidden units can swap places, and the network stays the same. So each of 20 chains
 # probably ends in its own arrangement of the 20 units (arrangements are not measured), and a chain held out is in none
-# of those that were fitted. A single Gaussian averages over arrangements, and the average of two good networks is no
-# good network. {doc}`/notebooks/hmc_diagnostics` measures how far the densities' draws fall behind.
+# of those that were fitted. A single Gaussian would then average over arrangements, and the average of two good
+# networks need not be a good one. That is not all: in the quick run a Gaussian fitted to one chain fails too
+# ({doc}`/notebooks/why_hmc_forgets`, third exercise). {doc}`/notebooks/hmc_diagnostics` measures how far the densities'
+# draws fall behind.
 #
 # **VCL with a head a task** ends at {glue:text}`vcl_multi_head`. It is told the task, HMC is not; the comparison in
 # Figure 3 is of two scenarios. The paper concludes that heads keep what was learned, and not the propagated posterior:

@@ -13,7 +13,7 @@
 # :class: tip
 # **The paper:** exact inference in a wrong model can forget (Figure 4, no number).\
 # **Here:** a line's squared error on task 1 rises from {glue:text}`line_before:.3f` to {glue:text}`line_after:.3f` (5 data sets, noise variance 0.010); that of lines which each own a region of inputs ends at {glue:text}`experts_after:.3f`.\
-# **Verdict:** reproduced. With much data the line's error tends to 0.010 + 1/12 = 0.093. The mixture that the paper proposes instead forgets {glue:text}`mixture_nats:.2f` nats a point where the line forgets {glue:text}`line_nats:.2f`; by squared error it forgets more than the line.
+# **Verdict:** reproduced. With many points the line's error tends to 0.010 + 1/12 = 0.093. The mixture that the paper proposes instead forgets {glue:text}`mixture_nats:.2f` nats a point where the line forgets {glue:text}`line_nats:.2f`; by squared error it forgets more than the line.
 # :::
 #
 # **Question.** Does a learner that follows Bayes' rule exactly remember its first {term}`task`? Section 4 of
@@ -61,8 +61,8 @@ Table(misspecification.shown(result.scores), source=misspecification.SOURCE)
 # %% [markdown]
 # ## Models that can express both tasks
 #
-# The paper names a mixture of linear regressors, after {cite:t}`bishop2006pattern`. There the weights of the lines are
-# the same at every input: the mixture has both lines and does not know which one holds where. Linear experts do, as
+# The paper names a mixture of linear regressors, after {cite:t}`bishop2006pattern`. There the probability of each line
+# is the same at every input: the mixture has both lines and does not know which one holds where. Linear experts do, as
 # each of them owns a region of inputs as well as a line. Both posteriors are found by variational inference and handed
 # from task to task in the same way.
 #

@@ -116,8 +116,8 @@ plots.monte_carlo_check(
 # Maximised alone, the objective may put all classes on one point; {doc}`/notebooks/release_audit` has what it then ends
 # with.
 #
-# **Slips in the appendix.** It writes a precision where a covariance is meant in the posterior of a prototype: M7 in
-# {doc}`/notebooks/errata`.
+# **Slips in the appendix.** It writes a precision where a covariance is meant in the posterior of a prototype, and the
+# updated mean where the earlier one is meant in its prior: M7 in {doc}`/notebooks/errata`.
 #
 # ## Try it
 #

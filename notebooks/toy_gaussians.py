@@ -126,7 +126,8 @@ Table(
 # After that the evidence is weaker. Under the mixture {glue:text}`circle_hmc_adapted_gate` gates are passed, on task 5
 # {glue:text}`circle_hmc_adapted_gate_last`, and with nothing fitted, task by task, {glue:text}`circle_exact_gates`. As
 # published {glue:text}`circle_hmc_as_published_counts` densities count as well, and HMC ends at
-# {glue:text}`circle_hmc_as_published`, but by task {glue:text}`circle_unlearned` seeds have not learned it.
+# {glue:text}`circle_hmc_as_published`. But not every task was learned there: task by task, HMC's own draws have not
+# learned it with {glue:text}`circle_unlearned` seeds.
 #
 # **The release.** On this set the released code deals each chain a random half of the points, so that chains sample
 # unlike posteriors. Here all chains see all points.

@@ -39,8 +39,8 @@ within the printed ± plus two of our standard errors. The second asks whether |
 three printed ± cannot be one. A number that passes both is *reproduced*. It is reproduced *with a caveat* if
 it passes one, or passes as a triangle mean only, which several printed numbers turn out to be
 ({{doc}}`/notebooks/metrics`). *Below* and *above* pass neither test. Of several rows for a number the
-nearest is judged, and named in brackets. This favours agreement. Ours are {{term}}`final accuracy` /
-{{term}}`triangle mean`, percent.
+one with the best verdict is shown, of equal ones the nearest, and named in brackets. This favours agreement. Ours are
+{{term}}`final accuracy` / {{term}}`triangle mean`, percent.
 
 ProtoCL is *on par* with S-FSVI if the interval of its final accuracy less S-FSVI's, seed by seed, reaches 0 or more on
 both sets of Table 1, for tuned ProtoCL or for that with the paper's epochs. ProtoCL as published and the calibrated

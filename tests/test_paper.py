@@ -215,7 +215,7 @@ def with_components(count):
         ("heads", raised("sgd_multi_head", 40), "reproduced"),
         ("source of error", raised("hmc_exact", -10), "not reproduced"),
         ("source of error", raised("hmc_adapted", 60), "not reproduced"),
-        ("memory or prototypes", raised("protocl_no_memory", 80), "not reproduced"),
+        ("memory or prototypes", raised("protocl_no_memory_paper_epochs", 80), "not reproduced"),
         ("objective of training", raised("protocl", 80), "with a caveat"),
         ("ranking", raised("protocl", 10), "reproduced"),
         ("components, Figure A5", with_components(1), "not reproduced"),
