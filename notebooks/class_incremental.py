@@ -63,12 +63,12 @@ plots.accuracy_over_tasks(tables.curves(sweep.run(selection)))
 # %% tags=["hide-input"]
 mnist = class_incremental.comparison("split_mnist")
 shown, more = tables.side_by_side(mnist, paper.label)
-Table(shown, more=more, source=class_incremental.source("split_mnist"))
+Table(shown.rename_axis(index="on Split-MNIST"), more=more, source=class_incremental.source("split_mnist"))
 
 # %% tags=["hide-input"]
 fmnist = class_incremental.comparison("split_fmnist")
 shown, more = tables.side_by_side(fmnist, paper.label)
-Table(shown, more=more, source=class_incremental.source("split_fmnist"))
+Table(shown.rename_axis(index="on Split-FMNIST"), more=more, source=class_incremental.source("split_fmnist"))
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "All rows that were run. Grey is the printed number with its ±. Where ProtoCL has a printed number, open dots, the triangle means, lie within its ±; filled dots, the final accuracies, lie below it.", "name": "fig-classes-stored"}, "image": {"alt": "Two panels, Split-MNIST and Split-FMNIST, of final accuracy and triangle mean of each method as dots with printed numbers as grey bars. SGD, VCL with one head and ProtoCL without memory end at or below 20 percent; VCL with a random coreset near 50; ProtoCL, replay and joint training at the right."}}
 plots.scores({"Split-MNIST": mnist, "Split-FMNIST": fmnist})
@@ -96,6 +96,7 @@ Table(
 # %% tags=["hide-input"]
 for name in ("split_cifar10", "split_cifar100", "split_cifar10_100"):
     shown, more = tables.side_by_side(class_incremental.comparison(name), paper.label)
+    shown = shown.rename_axis(index=f"on {paper.LABELS[name]}")
     display(Table(shown, more=more, source=class_incremental.source(name)))
 
 # %% [markdown]

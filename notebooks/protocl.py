@@ -75,12 +75,12 @@ plots.scores({sweep.title(selection): tables.comparison(table, (), selection.row
 # %% tags=["hide-input"]
 mnist = protocl.comparison("split_mnist")
 shown, more = tables.side_by_side(mnist, paper.label)
-Table(shown, more=more, source=tables.source(protocl.stored("split_mnist")))
+Table(shown.rename_axis(index="on Split-MNIST"), more=more, source=tables.source(protocl.stored("split_mnist")))
 
 # %% tags=["hide-input"]
 fmnist = protocl.comparison("split_fmnist")
 shown, more = tables.side_by_side(fmnist, paper.label)
-Table(shown, more=more, source=tables.source(protocl.stored("split_fmnist")))
+Table(shown.rename_axis(index="on Split-FMNIST"), more=more, source=tables.source(protocl.stored("split_fmnist")))
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "The rows with memory. Grey is the printed number with its ±. The triangle means of ProtoCL (open dots) lie within it; those of calibrated ProtoCL, a row without a printed number, lie above it. Final accuracies (filled dots) of ProtoCL lie below it or, calibrated, near its lower end.", "name": "fig-protocl-stored"}, "image": {"alt": "Two panels, Split-MNIST and Split-FMNIST. Open dots of three ProtoCL rows lie within the grey bars of the printed numbers, filled dots three to four points below the open ones. Calibrated ProtoCL ends beside the two rows of replay, joint training furthest right."}}
 plots.scores({"Split-MNIST": mnist[mnist.final > 50], "Split-FMNIST": fmnist[fmnist.final > 50]})
