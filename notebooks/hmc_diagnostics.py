@@ -68,13 +68,12 @@ plots.traces(hmc_draws.live_traces(selection))
 # ## At the paper's scale
 #
 # Both toy sets; Pan et al.'s first. R-hat and ESS are medians over seeds and tasks, of the log density and, behind the
-# stroke, of the predicted probabilities. "Gate
-# passed" counts seeds and tasks where log density and probabilities both pass. A {term}`fitted density counts` if its
-# draws are within a point of HMC's on the task just learned and if it is no worse than one Gaussian on held-out draws.
-# Where HMC's own draws have not learned the task (less than three quarters right), nothing is counted. The
-# folded tables show medians over seeds, a line a task: later tasks pass less often than medians over all suggest. On
-# Pan et al.'s set medians of the exact recursion and of joint HMC may be equal, as both have the same run on the first
-# task; on the circle they have not.
+# stroke, of the predicted probabilities. "Gate passed" counts seeds and tasks where log density and probabilities both
+# pass. A {term}`fitted density counts` if its draws are within a point of HMC's on the task just learned and if it is
+# no worse than one Gaussian on held-out draws. Where HMC's own draws have not learned the task (less than three
+# quarters right), nothing is counted. The folded tables show medians over seeds, a line a task: later tasks pass less
+# often than medians over all suggest. On Pan et al.'s set medians of the exact recursion and of joint HMC may be equal,
+# as both have the same run on the first task; on the circle they have not.
 
 # %% tags=["hide-input"]
 Table(

@@ -84,7 +84,9 @@ def shown(dataset: str) -> pd.DataFrame:
             "gate passed": f"{gate.passed[row]} of {gate.n[row]}",
             "density counts": counting(fitted, row) or "–",
         }
-    return pd.DataFrame.from_dict(found, orient="index", columns=COLUMNS).rename_axis(index="method")
+    return pd.DataFrame.from_dict(found, orient="index", columns=COLUMNS).rename_axis(
+        index=f"on {paper.LABELS[dataset]}"
+    )
 
 
 def shown_by_task(dataset: str) -> pd.DataFrame:

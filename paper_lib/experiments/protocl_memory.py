@@ -145,7 +145,8 @@ def shown(dataset: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         more[total]["ProtoCL minus replay, final accuracy, paired"] = (
             "–" if against is None else f"{against.mean:+.1f} ± {against.se:.1f} (se)"
         )
-    return tuple(pd.DataFrame.from_dict(f, orient="index").rename_axis("memory") for f in (main, more))
+    name = f"memory, {paper.LABELS[dataset]}"
+    return tuple(pd.DataFrame.from_dict(f, orient="index").rename_axis(name) for f in (main, more))
 
 
 def panels() -> dict[str, pd.DataFrame]:
