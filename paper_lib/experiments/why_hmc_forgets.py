@@ -84,6 +84,12 @@ DIFFERENCES = (
 )
 """The changes that correct one thing in which the release differs from the text."""
 
+LEARNING = (
+    *("step size and masses adapt", "covariances shrunk", "components chosen on whole chains"),
+    "800 points a blob",
+)
+"""The changes under which later tasks are learned beneath a mixture, by task in the chapter."""
+
 GROUPS = {
     "sampler": ("burn_reject", "include_init", "start", "adapt"),
     "fit": ("final_rows", "regularisation", "holdout", "density"),
@@ -259,7 +265,7 @@ def numbers() -> dict[str, str]:
     cited["highest_alone"] = f"{max(map(max, frame.final[alone])):.1f} %" if alone else "not run yet"
     apart = [factor for factor in alone if _is_apart(_less_published(frame, factor))]
     cited["apart"] = "; ".join(apart) or "none of them"
-    for factor in ("step size and masses adapt", "800 points a blob"):
+    for factor in LEARNING:
         cited[f"{_cited(factor)}_draws"] = _draws_by_task(factor)
     return cited
 
