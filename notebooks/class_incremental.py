@@ -96,8 +96,7 @@ Table(
 # %% tags=["hide-input"]
 for name in ("split_cifar10", "split_cifar100", "split_cifar10_100"):
     shown, more = tables.side_by_side(class_incremental.comparison(name), paper.label)
-    shown = shown.rename_axis(index=f"on {paper.LABELS[name]}")
-    display(Table(shown, more=more, source=class_incremental.source(name)))
+    display(Table(shown.rename_axis(f"on {paper.LABELS[name]}"), more=more, source=class_incremental.source(name)))
 
 # %% [markdown]
 # ## What agrees, what does not, why
