@@ -17,8 +17,8 @@
 # :::
 #
 # **Question.** The released code parts from the text in ways that may themselves cause the forgetting. Is it the
-# density, the sampler, the prior, or the recursion? One factor is changed at a time, then all of the sampler's and the
-# fit's together, and the {term}`final accuracy` tells:
+# density, the sampler, the prior, or the recursion? One factor is changed at a time (and one pair together), then all
+# of the sampler's and the fit's, and the {term}`final accuracy` tells:
 #
 # $$\begin{aligned}
 # &P_5(\text{as published, one factor changed}) \\

@@ -138,10 +138,8 @@ def numbers() -> dict[str, float | str]:
         cited |= tables.numbers(stored(dataset), ROWS, short)
         few = FEW_EPOCHS[dataset]
         cited |= tables.numbers(sweep.stored(few), few.rows, f"{short}_short")
-    ends = [
-        cited[f"final_{row}_cifar100"] for row in ("sfsvi", "protocl", "replay") if f"final_{row}_cifar100" in cited
-    ]
-    cited["spread_cifar100"] = round(max(ends) - min(ends), 4) if ends else np.nan
+    ends = [cited.get(f"final_{row}_cifar100", np.nan) for row in ("sfsvi", "protocl", "replay")]
+    cited["spread_cifar100"] = round(float(np.ptp(ends)), 4)
     for dataset, short in (("split_mnist", "_short"), ("split_fmnist", "_short_fmnist")):
         reduced = [one for one in paper.REDUCED if one.dataset == dataset and "hibnn" in one.rows]
         cited |= tables.numbers(sweep.stored(reduced), ("hibnn",), short)

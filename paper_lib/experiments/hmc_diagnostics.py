@@ -224,8 +224,7 @@ def numbers() -> dict[str, str]:
         chains = ROWS[row].build("toy_pan", "paper", {})[0].num_chains
         cited[f"{row}_divergent_{task}"] = _share(own, chains)
     released = flows().get("as released")
-    for name in ("failed", "wrong"):
-        cited[f"flow_as_released_{name}"] = "not run yet"
+    cited |= dict.fromkeys(("flow_as_released_failed", "flow_as_released_wrong"), "not run yet")
     if released is not None:
         first, second = (released[released.task == task] for task in (1, 2))
         wrong = (first.accuracy - first.density_accuracy > POINT).sum()
